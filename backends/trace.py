@@ -27,7 +27,7 @@ DEPTHS: dict[str, int | None] = {"stage": 1, "layer": 2, "op": None}
 
 
 @dataclass(frozen=True)
-class View:
+class TraceView:
     """The part of a timeline to write."""
 
     window: Window | None = None
@@ -37,7 +37,7 @@ class View:
     """One of `DEPTHS`."""
 
 
-def write_trace(expansion: Expansion, path: str | Path, view: View = View(), limit: int = LIMIT) -> int:
+def write_trace(expansion: Expansion, path: str | Path, view: TraceView = TraceView(), limit: int = LIMIT) -> int:
     """Writes a view of the timeline and returns how many slices it has. A path that ends in `/`, or is a folder, becomes a
     folder of `rank-N.json`. Each file is written whole or not at all. Raises DistirError if it cannot be written, or if the
     view has more than `limit` slices."""
@@ -69,7 +69,7 @@ def write_trace(expansion: Expansion, path: str | Path, view: View = View(), lim
     return len(records)
 
 
-def _records(expansion: Expansion, view: View) -> Iterator[Span | Level]:
+def _records(expansion: Expansion, view: TraceView) -> Iterator[Span | Level]:
     arguments = (view.window, view.devices, DEPTHS[view.depth])
     return chain(expansion.spans(*arguments), expansion.levels(*arguments))
 

@@ -40,7 +40,7 @@ SHARED = 4
 
 
 @dataclass(frozen=True)
-class Plan:
+class MeasuredPlan:
     """A training step and its distribution."""
 
     layers: int
@@ -60,7 +60,7 @@ class Plan:
 class Outcome:
     """A plan's step, measured and simulated."""
 
-    plan: Plan
+    plan: MeasuredPlan
     measured_seconds: float
     simulated_seconds: float
 
@@ -69,9 +69,9 @@ class Outcome:
         return self.simulated_seconds / self.measured_seconds - 1
 
 
-def plans() -> list[Plan]:
+def plans() -> list[MeasuredPlan]:
     """32 of one and two processes, 6 of four."""
-    steps = [Plan(4, 128, 32), Plan(4, 128, 128), Plan(4, 256, 64), Plan(8, 192, 64)]
+    steps = [MeasuredPlan(4, 128, 32), MeasuredPlan(4, 128, 128), MeasuredPlan(4, 256, 64), MeasuredPlan(8, 192, 64)]
     degrees = [
         {"microbatches": 1},
         {"microbatches": 4},
@@ -93,7 +93,7 @@ def plans() -> list[Plan]:
     return [replace(step, **d) for step in steps for d in degrees] + [replace(steps[2], **d) for d in shared]
 
 
-def outcome(plan: Plan, machine: Machine, runs: int) -> Outcome:
+def outcome(plan: MeasuredPlan, machine: Machine, runs: int) -> Outcome:
     """Distributes, simulates and runs a plan."""
     build = runpy.run_path(str(EXAMPLE))["build"]
     module = import_model(build([plan.width] * (plan.layers + 1), plan.batch, 0.01))

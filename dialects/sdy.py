@@ -26,7 +26,7 @@ _SYMBOL = re.compile(r"z_\d+|[i-z]")
 
 
 @dataclass(frozen=True)
-class Mesh:
+class SdyMesh:
     """Named axes and their sizes, the last one fastest; `device_ids` where devices are in another order."""
 
     axes: tuple[tuple[str, int], ...]
@@ -163,13 +163,13 @@ def _parse_sharding(parser: AttrParser) -> Sharding:
 
 
 @irdl_attr_definition
-class MeshAttr(Data[Mesh]):
+class MeshAttr(Data[SdyMesh]):
     """`#sdy.mesh<["dp"=2, "tp"=4]>`."""
 
     name = "sdy.mesh"
 
     @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Mesh:
+    def parse_parameter(cls, parser: AttrParser) -> SdyMesh:
         def parse_axis() -> tuple[str, int]:
             name = parser.parse_str_literal()
             parser.parse_punctuation("=")
@@ -182,7 +182,7 @@ class MeshAttr(Data[Mesh]):
                 parser.parse_keyword("device_ids")
                 parser.parse_punctuation("=")
                 devices = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
-        return Mesh(tuple(axes), tuple(devices))
+        return SdyMesh(tuple(axes), tuple(devices))
 
     def print_parameter(self, printer: Printer) -> None:
         axes = ", ".join(f'"{name}"={size}' for name, size in self.data.axes)
@@ -305,7 +305,7 @@ class MeshOp(IRDLOperation):
     mesh = prop_def(MeshAttr)
     traits = traits_def(SymbolOpInterface())
 
-    def __init__(self, name: str, mesh: Mesh):
+    def __init__(self, name: str, mesh: SdyMesh):
         super().__init__(properties={"sym_name": StringAttr(name), "mesh": MeshAttr(mesh)})
 
     @classmethod

@@ -88,7 +88,7 @@ def _replace(ctx: Context, op: Operation, reach: Reach) -> bool:
     """Puts the parts of an operation in its place, if it has any that cut what it does not."""
     from distir.interpreters.entry import entry_function
     from distir.passes.distribution.options import RULE
-    from distir.passes.structure import name_alike, stands_for
+    from distir.passes.structure import share_name_hint, stands_for
 
     parts = _parts_of(op)
     if parts is None or not _cut(ctx, parts, op, _whole(op, reach)):
@@ -107,7 +107,7 @@ def _replace(ctx: Context, op: Operation, reach: Reach) -> bool:
         ours.insert_op_before(copy, op)
         stands_for(part, copy, values)
     for result, made in zip(op.results, returned.operands, strict=True):
-        name_alike([values[made]], result.name_hint)
+        share_name_hint([values[made]], result.name_hint)
         result.replace_all_uses_with(values[made])
     op.detach()
     op.erase()

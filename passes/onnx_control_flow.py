@@ -153,7 +153,7 @@ class BothBranchesAreComputed(RewritePattern):
         if not isinstance(op, OPERATORS["If"]) or not isinstance(op.parent_op(), FuncOp):
             return
         iterates = any(each.regions and not isinstance(each, OPERATORS["If"]) for each in op.walk())
-        if iterates or not self._are_alike(op):
+        if iterates or not self._are_same(op):
             return
         print(f"distir: note: {_named(op)}: both branches are computed: its condition is not known", file=sys.stderr)
         else_results, then_results = (self._inlined(region, rewriter) for region in op.regions)
@@ -167,7 +167,7 @@ class BothBranchesAreComputed(RewritePattern):
             results.append(selected.results[0])
         rewriter.replace(op, [], results)
 
-    def _are_alike(self, op: Operation) -> bool:
+    def _are_same(self, op: Operation) -> bool:
         yields = [cast(Yield, region.block.last_op) for region in op.regions]
         for results in zip(*(each.operands for each in yields), strict=True):
             types = {known_type(value, self.values) for value in results}

@@ -77,7 +77,7 @@ def cloned(function: FuncOp) -> FuncOp:
     body = Block(arg_types=[argument.type for argument in block.args])
     values: dict[SSAValue, SSAValue] = dict(zip(block.args, body.args, strict=True))
     for argument, own in zip(block.args, body.args, strict=True):
-        name_alike([own], argument.name_hint)
+        share_name_hint([own], argument.name_hint)
     body.add_ops([op.clone(values) for op in block.ops])
     return FuncOp.create(
         properties=dict(function.properties),
@@ -96,7 +96,7 @@ def give_body(function: FuncOp, block: Block) -> None:
     function.function_type = FunctionType.from_lists(block.arg_types, [v.type for v in block.last_op.operands])
 
 
-def name_alike(values: Iterable[SSAValue], hint: str | None) -> None:
+def share_name_hint(values: Iterable[SSAValue], hint: str | None) -> None:
     """Names values for readers of the text. `hint` is the hint of another value, or otherwise known to be one: it is not checked
     again (checking takes longer than making the value)."""
     for value in values:
@@ -106,7 +106,7 @@ def name_alike(values: Iterable[SSAValue], hint: str | None) -> None:
 def stands_for(op: Operation, copy: Operation, values: dict[SSAValue, SSAValue]) -> None:
     """Notes that a copy's results stand for those of an operation, and names them alike."""
     for old, new in zip(op.results, copy.results, strict=True):
-        name_alike([new], old.name_hint)
+        share_name_hint([new], old.name_hint)
         values[old] = new
 
 

@@ -28,7 +28,7 @@ REDUCE_OPS = {Reduction.SUM: "sum", Reduction.MAX: "max", Reduction.MIN: "min", 
 
 
 @dataclass(frozen=True)
-class Plan:
+class DTensorPlan:
     """The choices of an annotated module, read once."""
 
     mesh: Mesh
@@ -38,7 +38,7 @@ class Plan:
     arguments: Mapping[BlockArgument, AxisStates]
 
 
-def plan_of(module: ModuleOp, entry: str = "main") -> Plan:
+def plan_of(module: ModuleOp, entry: str = "main") -> DTensorPlan:
     """The plan of an annotated module: as `apply-sharding` reads it, an argument that does not say its sharding is what
     its first consumer needs. Raises DistirError for a module without one mesh and for a strategy that does not fit."""
     meshes = [op for op in module.body.block.ops if isinstance(op, MeshOp)]
@@ -59,7 +59,7 @@ def plan_of(module: ModuleOp, entry: str = "main") -> Plan:
         found = str(error).strip().splitlines()[-1]
         raise DistirError(f"{found} in even shards, which DTensor has: search with shards=even") from error
     mesh = Mesh(tuple(meshes[0].axis_sizes.items()))
-    return Plan(mesh, function, options, argument_states(ordered, meshes[0], options))
+    return DTensorPlan(mesh, function, options, argument_states(ordered, meshes[0], options))
 
 
 def placement(state: State) -> Placement:

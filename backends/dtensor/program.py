@@ -17,7 +17,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from distir.backends.dtensor.conversions import Conversions
-from distir.backends.dtensor.plan import Plan
+from distir.backends.dtensor.plan import DTensorPlan
 from distir.backends.torch.elements import ElementTypes
 from distir.backends.torch.operators import compile_operator
 from distir.backends.torch.program import Program as TorchProgram
@@ -53,7 +53,7 @@ class Value:
 class Program:
     """Runs functions of a module by its plan."""
 
-    def __init__(self, module: ModuleOp, plan: Plan, conversions: Conversions, types: ElementTypes) -> None:
+    def __init__(self, module: ModuleOp, plan: DTensorPlan, conversions: Conversions, types: ElementTypes) -> None:
         self.plan, self.conversions, self.types = plan, conversions, types
         self._functions = functions(module)
         self._device = torch.device(conversions.devices.device_type)

@@ -54,7 +54,7 @@ def with_shardy(module: ModuleOp) -> ModuleOp:
         if mesh is not None:
             _annotate_ports(function, mesh.sym_name.data, mesh.axis_sizes)
     if mesh is not None:
-        theirs = sdy.MeshOp(mesh.sym_name.data, sdy.Mesh(mesh.axes.data))
+        theirs = sdy.MeshOp(mesh.sym_name.data, sdy.SdyMesh(mesh.axes.data))
         theirs.attributes.update(mesh.attributes)
         exported.body.block.insert_op_before(theirs, mesh)
         exported.body.block.erase_op(mesh)

@@ -20,7 +20,7 @@ from distir.dialects.sdy import Mapping, OpRule
 from distir.dialects.sharding import Combine, Gather, Identity, InputDim, Reduce, Rule
 from distir.passes.shardcombine.instances import Shape, factor_extent
 
-Layout = list[tuple[str | None, int]]
+DimFactors = list[tuple[str | None, int]]
 """The factors of one dim with their sizes, major to minor; None is a factor of its own."""
 
 
@@ -72,14 +72,14 @@ def _gathered(rule: Rule, result: int, shape: Shape) -> list[_Dim]:
     return dims
 
 
-def _tensor(dims: list[_Dim], extents: dict[str, int | None], usable: set[str], halos: set[str]) -> list[Layout]:
+def _tensor(dims: list[_Dim], extents: dict[str, int | None], usable: set[str], halos: set[str]) -> list[DimFactors]:
     carried = [f for dim in dims for f in dim.factors if f in usable]
     if twice := [f for f in carried if carried.count(f) > 1]:
         raise _Inexpressible(twice)
     return [_layout(dim, extents, usable, halos) for dim in dims]
 
 
-def _layout(dim: _Dim, extents: dict[str, int | None], usable: set[str], halos: set[str]) -> Layout:
+def _layout(dim: _Dim, extents: dict[str, int | None], usable: set[str], halos: set[str]) -> DimFactors:
     wanted = [f for f in dim.factors if f in usable]
     if not wanted:
         return [(None, dim.extent)]
@@ -88,7 +88,7 @@ def _layout(dim: _Dim, extents: dict[str, int | None], usable: set[str], halos: 
     sizes = [extents.get(f) for f in dim.factors]
     if set(wanted) & halos or len(set(dim.pieces)) > 1 or (dim.pieces and len(dim.factors) > 1):
         raise _Inexpressible(wanted)
-    layout: Layout = [(None, len(dim.pieces))] if dim.pieces else []
+    layout: DimFactors = [(None, len(dim.pieces))] if dim.pieces else []
     for factor, size in zip(dim.factors, sizes, strict=True):
         if size is None:
             raise _Inexpressible(wanted)
@@ -100,7 +100,7 @@ def _layout(dim: _Dim, extents: dict[str, int | None], usable: set[str], halos: 
     return [entry for entry in layout if entry[1] > 1] or [(None, 1)]
 
 
-def _numbered(rule: Rule, tensors: list[list[Layout]], operands: int, halos: set[str]) -> OpRule:
+def _numbered(rule: Rule, tensors: list[list[DimFactors]], operands: int, halos: set[str]) -> OpRule:
     """Factors numbered as they first appear."""
     numbers: dict[str, int] = {}
     sizes: list[int] = []

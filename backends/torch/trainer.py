@@ -75,7 +75,12 @@ class _Ranks:
                 signal.signal(number, handler)
 
     def _start(self, rank: int) -> Process:
-        own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self.world, "DISTIR_MEETING": self.exchange / "rendezvous"}
+        own = {
+            "RANK": rank,
+            "LOCAL_RANK": rank,
+            "WORLD_SIZE": self.world,
+            "DISTIR_MEETING": self.exchange / "rendezvous",
+        }
         return Process(
             [self.folder / "train.py", *self.words],
             environment() | {name: str(value) for name, value in own.items()},

@@ -29,7 +29,7 @@ from distir.dialects.errors import DistirError
 from distir.frontends.onnx.graph import GraphImporter
 from distir.frontends.onnx.loading import LoadedModel, load_model
 from distir.frontends.onnx.parameters import assign_roles
-from distir.frontends.onnx.tensors import choose, held_tensors, settle
+from distir.frontends.onnx.tensors import choose, model_tensors, settle
 from distir.frontends.onnx.value_types import value_types
 from distir.frontends.shapes import DIM_PARAMS, Dim, bind_dims, dim_params
 from distir.interpreters.weights import attach
@@ -87,7 +87,7 @@ def _import(
     constants: Sequence[str],
 ) -> ModuleOp:
     open_dims = _bind_inputs(loaded, shapes or {})
-    tensors = held_tensors(loaded)
+    tensors = model_tensors(loaded)
     assign_roles(loaded.proto.graph, tensors, _value_types(loaded))
     choose(tensors, parameters, constants, loaded.name)
     settle(loaded, tensors)

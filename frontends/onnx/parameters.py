@@ -87,7 +87,7 @@ class Level(IntEnum):
 
 
 @dataclass(eq=False)
-class Held:
+class ModelTensor:
     """A tensor that the model holds. `graph` and `node` are where, for a Constant or an initializer inside an operator."""
 
     name: str
@@ -107,7 +107,7 @@ class Flow:
     """What is known of a value: the level, and the tensors that it is made of while it depends on nothing else."""
 
     level: Level
-    made_of: frozenset[Held] = frozenset()
+    made_of: frozenset[ModelTensor] = frozenset()
 
 
 NOTHING = Flow(Level.CONSTANT)
@@ -115,9 +115,9 @@ NOTHING = Flow(Level.CONSTANT)
 Scope = dict[str, Flow]
 
 
-def assign_roles(graph: GraphProto, tensors: Iterable[Held], types: Mapping[str, Attribute]) -> None:
+def assign_roles(graph: GraphProto, tensors: Iterable[ModelTensor], types: Mapping[str, Attribute]) -> None:
     """Give each tensor its role. `types` are those of the main graph's values."""
-    held: dict[int, dict[str, Held]] = {}
+    held: dict[int, dict[str, ModelTensor]] = {}
     for tensor in tensors:
         held.setdefault(id(tensor.graph or graph), {})[tensor.name] = tensor
     scope: Scope = {}
@@ -133,15 +133,15 @@ def _level_of(element: int) -> Level:
 class Uses:
     """Follows tensors through graphs."""
 
-    def __init__(self, held: Mapping[int, Mapping[str, Held]], types: Mapping[str, Attribute]) -> None:
-        self._held = held
+    def __init__(self, held: Mapping[int, Mapping[str, ModelTensor]], types: Mapping[str, Attribute]) -> None:
+        self._model_tensors = held
         self._types = types
         self._producers: dict[str, NodeProto] = {}
         self._decides = True
 
     def follow(self, graph: GraphProto, scope: Scope) -> None:
         """Note the flow of every value of a graph; `scope` has what is known of its inputs and of the graphs around it."""
-        held = self._held.get(id(graph), {})
+        held = self._model_tensors.get(id(graph), {})
         scope.update({tensor.name: NOTHING for tensor in graph.initializer})
         scope.update({name: Flow(Level.CONSTANT, frozenset([tensor])) for name, tensor in held.items()})
         for node in graph.node:
@@ -178,7 +178,7 @@ class Uses:
         carrying = _carrying(node)
         return Flow(
             Level.CONSTANT,
-            frozenset[Held]().union(*(f.made_of for i, f in enumerate(flows) if i in carrying or node.domain)),
+            frozenset[ModelTensor]().union(*(f.made_of for i, f in enumerate(flows) if i in carrying or node.domain)),
         )
 
     def _of_graphs(self, node: NodeProto, graphs: Sequence[GraphProto], flows: Sequence[Flow], scope: Scope) -> Flow:
@@ -188,7 +188,7 @@ class Uses:
         result = Flow(max((flow.level for flow in flows), default=Level.CONSTANT))
         for attempt in range(2 + len(Level)):
             self._decides = decides and attempt == 1 + len(Level)
-            made = set[Held]()
+            made = set[ModelTensor]()
             level = result.level
             for graph in graphs:
                 inner = dict(scope)
@@ -231,7 +231,7 @@ class Uses:
             return self._are([t for t in tensors if _is_joined(t)], "parameter")
         return False
 
-    def _are(self, tensors: Iterable[Held], role: str) -> bool:
+    def _are(self, tensors: Iterable[ModelTensor], role: str) -> bool:
         found = list(tensors)
         if self._decides:
             for tensor in found:
@@ -252,7 +252,7 @@ class Uses:
             return True
         return shape[-2 if position == 1 and len(shape) > 1 else -1] != 1
 
-    def _is_term(self, node: NodeProto, position: int, tensor: Held) -> bool:
+    def _is_term(self, node: NodeProto, position: int, tensor: ModelTensor) -> bool:
         """Whether a factor or an addend of data is learned."""
         origin = origin_of(tensor.array)
         if len(tensor.sizes) > 1:
@@ -268,7 +268,7 @@ class Uses:
         )
 
 
-def _weights(tensors: frozenset[Held]) -> list[Held]:
+def _weights(tensors: frozenset[ModelTensor]) -> list[ModelTensor]:
     """Of the tensors that a weight is made of, those that are learned: a single one always is."""
     large = [tensor for tensor in tensors if tensor.sizes]
     if len(large) <= 1:
@@ -276,7 +276,7 @@ def _weights(tensors: frozenset[Held]) -> list[Held]:
     return [tensor for tensor in large if origin_of(tensor.array) is not Origin.COMPUTED] or large
 
 
-def _is_joined(tensor: Held) -> bool:
+def _is_joined(tensor: ModelTensor) -> bool:
     """Whether a part that is put beside data is learned: a token, say. Zeros there are padding."""
     return bool(tensor.sizes) and origin_of(tensor.array) is Origin.LEARNED
 

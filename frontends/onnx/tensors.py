@@ -1,5 +1,5 @@
 """The tensors that a model holds, and where their values go. In goes a loaded model; out come its tensors, whatever holds them
-(`held_tensors`), and, once each has a role, the model with those of a role as inputs and the others as constants (`settle`)."""
+(`model_tensors`), and, once each has a role, the model with those of a role as inputs and the others as constants (`settle`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx.protos import is_floating, is_quantised
 from distir.frontends.onnx.loading import LoadedModel
-from distir.frontends.onnx.parameters import Held
+from distir.frontends.onnx.parameters import ModelTensor
 from distir.frontends.onnx.protos import array_of
 from distir.frontends.onnx.validity import graphs_in, graphs_of
 
@@ -22,23 +22,23 @@ LARGEST_WRITTEN = 64 * 1024
 """A floating-point constant of more elements has its values beside the program: a buffer. No shape is computed from it."""
 
 
-def held_tensors(loaded: LoadedModel) -> list[Held]:
+def model_tensors(loaded: LoadedModel) -> list[ModelTensor]:
     """Floating-point and quantised tensors: those that were taken out of the model, then Constants and initializers inside."""
-    found = [Held(name, array) for name, array in loaded.tensors.items()]
+    found = [ModelTensor(name, array) for name, array in loaded.tensors.items()]
     for graph in graphs_of(loaded.proto.graph):
         if graph is not loaded.proto.graph:
             for tensor in graph.initializer:
                 if may_be_parameter(tensor):
-                    found.append(Held(tensor.name, array_of(tensor, loaded.folder, loaded.name), graph, tensor))
+                    found.append(ModelTensor(tensor.name, array_of(tensor, loaded.folder, loaded.name), graph, tensor))
         for node in graph.node:
             if node.op_type == "Constant" and not node.domain and len(node.attribute) == 1:
                 (attribute,) = node.attribute
                 if attribute.name == "value" and may_be_parameter(attribute.t):
                     array = array_of(attribute.t, loaded.folder, loaded.name)
-                    found.append(Held(node.output[0], array, graph, node))
+                    found.append(ModelTensor(node.output[0], array, graph, node))
                 elif attribute.name in ("value_float", "value_floats"):
                     value = np.array(helper.get_attribute_value(attribute), np.float32)
-                    found.append(Held(node.output[0], value, graph, node))
+                    found.append(ModelTensor(node.output[0], value, graph, node))
     return found
 
 
@@ -47,7 +47,7 @@ def may_be_parameter(tensor: TensorProto) -> bool:
     return is_floating(tensor.data_type) or is_quantised(tensor.data_type)
 
 
-def choose(tensors: Sequence[Held], parameters: Sequence[str], constants: Sequence[str], where: str) -> None:
+def choose(tensors: Sequence[ModelTensor], parameters: Sequence[str], constants: Sequence[str], where: str) -> None:
     """Set the roles of the tensors that patterns name. Raises DistirError for a pattern that names none."""
     for option, patterns, role in (("--parameters", parameters, "parameter"), ("--constants", constants, None)):
         for pattern in patterns:
@@ -62,7 +62,7 @@ def choose(tensors: Sequence[Held], parameters: Sequence[str], constants: Sequen
                 tensor.role = role
 
 
-def settle(loaded: LoadedModel, tensors: Iterable[Held]) -> None:
+def settle(loaded: LoadedModel, tensors: Iterable[ModelTensor]) -> None:
     """Tensors with a role become inputs of the model, whose values and roles are beside it; the others are constants."""
     names = Counter(_defined(loaded.proto.graph))
     for tensor in tensors:
@@ -89,7 +89,7 @@ def settle(loaded: LoadedModel, tensors: Iterable[Held]) -> None:
             loaded.proto.graph.input.append(value)
 
 
-def _code(tensor: Held) -> int:
+def _code(tensor: ModelTensor) -> int:
     return helper.np_dtype_to_tensor_dtype(tensor.array.dtype)
 
 
@@ -100,7 +100,7 @@ def _no_input(graph: GraphProto, name: str) -> None:
             return
 
 
-def _remove(tensor: Held) -> None:
+def _remove(tensor: ModelTensor) -> None:
     """The node or initializer goes from its graph."""
     graph = tensor.graph
     assert graph is not None

@@ -20,7 +20,7 @@ from distir.interpreters.simulate.axes import Axes
 from distir.interpreters.simulate.bodies import Call
 from distir.interpreters.simulate.expansion import COMPUTE, Expansion, Scope
 from distir.interpreters.simulate.live_tensors import LiveTensors, Peak
-from distir.interpreters.simulate.timing import Frame
+from distir.interpreters.simulate.timing import TimedBody
 
 By = Literal["module", "layer", "kind", "operation"]
 HOPS = 8
@@ -62,7 +62,7 @@ class Adder:
     """Sums times over calls; those of a function are remembered by the function and the costs that it has there."""
 
     expansion: Expansion
-    _known: dict[tuple[Frame, str], Times] = field(default_factory=dict[tuple[Frame, str], Times])
+    _known: dict[tuple[TimedBody, str], Times] = field(default_factory=dict[tuple[TimedBody, str], Times])
 
     def of(self, scope: Scope) -> Times:
         key = (scope.frame, scope.function.name)
@@ -71,7 +71,7 @@ class Adder:
         return known
 
     def _sum(self, scope: Scope) -> Times:
-        times, calls = Times(), Counter[tuple[Frame, str, Renaming]]()
+        times, calls = Times(), Counter[tuple[TimedBody, str, Renaming]]()
         unnamed = common(map(model_name, scope.function.operations)) or f"({scope.function.name})"
         for stage, step in zip(self.expansion.stages(scope), scope.body.steps, strict=True):
             if isinstance(step, Call):

@@ -16,7 +16,7 @@ from distir.interpreters.simulate.bodies import Call
 from distir.interpreters.simulate.expansion import COMPUTE, Expansion, Scope
 from distir.interpreters.simulate.labels import callee_name
 from distir.interpreters.simulate.spans import CALL, Span
-from distir.interpreters.simulate.timing import Frame
+from distir.interpreters.simulate.timing import TimedBody
 
 SPANS = 1000
 
@@ -70,8 +70,8 @@ class Follower:
     expansion: Expansion
     depth: int
     spans: list[Span] = field(default_factory=list[Span])
-    _ways: dict[tuple[Frame, str, tuple[int, ...], int], Way] = field(
-        default_factory=dict[tuple[Frame, str, "tuple[int, ...]", int], Way]
+    _ways: dict[tuple[TimedBody, str, tuple[int, ...], int], Way] = field(
+        default_factory=dict[tuple[TimedBody, str, "tuple[int, ...]", int], Way]
     )
 
     def way(self, scope: Scope, entry: list[int], last: int) -> Way:

@@ -25,7 +25,7 @@ from distir.interpreters.simulate.liveness import (
 )
 from distir.interpreters.simulate.spans import CALL, Level, Span, Stream, Window
 from distir.interpreters.simulate.summaries import OpenProgram
-from distir.interpreters.simulate.timing import Frame, on_devices
+from distir.interpreters.simulate.timing import TimedBody, on_devices
 from distir.interpreters.work import Kind
 
 COMPUTE = frozenset([*[kind.value for kind in Kind], SLOWDOWN])
@@ -42,7 +42,7 @@ class Stage(NamedTuple):
     picoseconds: int
     kind: str
     moves: bool
-    inner: Frame | None
+    inner: TimedBody | None
     slows: tuple[int, ...] = ()
     slowdown: int = 0
 
@@ -61,7 +61,7 @@ class Scope:
     """A body on the machine, inside its callers."""
 
     body: Body
-    frame: Frame
+    frame: TimedBody
     function: Function
     devices: Devices
     path: tuple[str, ...]
@@ -83,9 +83,9 @@ class Expansion:
     program: OpenProgram
     _functions: dict[str, Function] = field(default_factory=dict[str, Function])
     _makers: dict[Body, Mapping[int, int]] = field(default_factory=dict[Body, Mapping[int, int]])
-    _stages: dict[tuple[Frame, str], list[Stage]] = field(default_factory=dict[tuple[Frame, str], list[Stage]])
-    _extents: dict[tuple[Frame, tuple[int, ...]], tuple[list[int], list[Extent | None]]] = field(
-        default_factory=dict[tuple[Frame, tuple[int, ...]], tuple[list[int], "list[tuple[int, int] | None]"]]
+    _stages: dict[tuple[TimedBody, str], list[Stage]] = field(default_factory=dict[tuple[TimedBody, str], list[Stage]])
+    _extents: dict[tuple[TimedBody, tuple[int, ...]], tuple[list[int], list[Extent | None]]] = field(
+        default_factory=dict[tuple[TimedBody, tuple[int, ...]], tuple[list[int], "list[tuple[int, int] | None]"]]
     )
 
     def entry(self) -> Scope:

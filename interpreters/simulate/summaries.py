@@ -25,7 +25,7 @@ from distir.interpreters.simulate.liveness import Liveness
 from distir.interpreters.simulate.reading import Entry, Reader
 from distir.interpreters.simulate.result import Stream
 from distir.interpreters.simulate.schedule import entry_devices, updating
-from distir.interpreters.simulate.timing import Frame, Frames
+from distir.interpreters.simulate.timing import TimedBodies, TimedBody
 from distir.interpreters.walk import Walk
 
 
@@ -38,7 +38,7 @@ class Summary:
     """Picoseconds at which each stream finishes."""
     peak_memory_bytes: dict[int, int]
     """The most that each device holds at a time: after an operation's results, before its operands are freed."""
-    executions: list[tuple[Body, Devices, Frame, int]]
+    executions: list[tuple[Body, Devices, TimedBody, int]]
     """Every function on the devices where it runs, and how often."""
     stand_in: Mapping[int, int] = field(default_factory=dict[int, int])
     """For devices that are not simulated, the one that does the same."""
@@ -88,7 +88,7 @@ class FunctionMemo:
         costs = Costs(make_cost_model(cost_model, machine), functions)
         self.machine = machine
         self.library = Library(costs)
-        self.frames = Frames(costs)
+        self.frames = TimedBodies(costs)
         self.liveness = Liveness()
 
 
@@ -135,7 +135,7 @@ class OpenProgram:
     entry: str
     read: Entry
     devices: Devices
-    frame: Frame
+    frame: TimedBody
     sharing: set[int]
     """Slots of results that are in the memory of the arguments that they update."""
 

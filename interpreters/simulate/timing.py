@@ -1,7 +1,7 @@
 """Time of a function, each part of it once: a body on devices takes clocks to clocks, and does the same on other devices
 where its messages cost the same, and from clocks that are all later by the same time.
 
-A `Frame` is a body with the costs that its messages have somewhere. It remembers exit clocks by entry clocks, both relative
+A `TimedBody` is a body with the costs that its messages have somewhere. It remembers exit clocks by entry clocks, both relative
 to the first stream: layers in the steady state, and replicas, are found there. Where entry clocks keep differing, it becomes
 the max-plus linear map that it is, `exit[i] = max(entry[j] + map[i][j])`, and is applied (Baccelli et al., Synchronization
 and Linearity, 1992, chapter 1).
@@ -48,7 +48,7 @@ class Wait(NamedTuple):
 class Enter(NamedTuple):
     """A call: for each stream of the callee, the caller's."""
 
-    frame: Frame
+    frame: TimedBody
     streams: tuple[int, ...]
 
 
@@ -57,7 +57,7 @@ Row = tuple[dict[int, int], int]
 
 
 @dataclass(eq=False, slots=True)
-class Frame:
+class TimedBody:
     """A body whose messages have costs. Compared by identity."""
 
     body: Body
@@ -150,17 +150,17 @@ def latest(rows: Iterable[Row]) -> Row:
 
 
 @dataclass
-class Frames:
+class TimedBodies:
     """Bodies placed on machine devices. Equal ones on different devices are one frame."""
 
     costs: Costs
-    _placed: dict[tuple[Body, Devices], Frame] = field(default_factory=dict[tuple[Body, Devices], Frame])
-    _frames: dict[tuple[object, ...], Frame] = field(default_factory=dict[tuple[object, ...], Frame])
+    _placed: dict[tuple[Body, Devices], TimedBody] = field(default_factory=dict[tuple[Body, Devices], TimedBody])
+    _frames: dict[tuple[object, ...], TimedBody] = field(default_factory=dict[tuple[object, ...], TimedBody])
     _messages: dict[Message, Cost] = field(default_factory=dict[Message, Cost])
     _checked: set[tuple[object, Devices]] = field(default_factory=set[tuple[object, Devices]])
     """Who was found to take as long as those who represent them, on which devices."""
 
-    def of(self, body: Body, devices: Devices) -> Frame:
+    def of(self, body: Body, devices: Devices) -> TimedBody:
         """The body on these devices."""
         if (frame := self._placed.get((body, devices))) is None:
             costs, inner = self.outside(body, devices)
@@ -170,11 +170,13 @@ class Frames:
             self._placed[body, devices] = frame
         return frame
 
-    def entry(self, body: Body, devices: Devices) -> Frame:
+    def entry(self, body: Body, devices: Devices) -> TimedBody:
         """The entry, which is not remembered."""
         return _frame(self.costs, body, *self.outside(body, devices))
 
-    def outside(self, body: Body, devices: Devices) -> tuple[dict[Message, Cost], dict[tuple[Body, Devices], Frame]]:
+    def outside(
+        self, body: Body, devices: Devices
+    ) -> tuple[dict[Message, Cost], dict[tuple[Body, Devices], TimedBody]]:
         """What the body alone does not say: the costs of its messages, and the frames of its calls."""
         costs = {message: self._cost(message, devices) for message in body.messages}
         inner = {(callee, on): self.of(callee, on_devices(on, devices)) for callee, on in body.calls}
@@ -204,7 +206,7 @@ class Frames:
             raise DevicesDiffer(f"{message.op.name} does not cost all devices of its group the same", symmetry.axes)
         self._checked.add(key)
 
-    def executions(self, entry: Body, devices: Devices) -> Iterator[tuple[Body, Devices, Frame, int]]:
+    def executions(self, entry: Body, devices: Devices) -> Iterator[tuple[Body, Devices, TimedBody, int]]:
         """Every body on the devices where it runs, but for the entry, and how often; callers before callees."""
         times: dict[Body, Counter[Devices]] = defaultdict(Counter)
         waiting = {entry.number: entry}
@@ -224,7 +226,9 @@ def on_devices(local: Devices, devices: Devices) -> Devices:
     return tuple([devices[d] for d in local])
 
 
-def _frame(all_costs: Costs, body: Body, costs: dict[Message, Cost], inner: dict[tuple[Body, Devices], Frame]) -> Frame:
+def _frame(
+    all_costs: Costs, body: Body, costs: dict[Message, Cost], inner: dict[tuple[Body, Devices], TimedBody]
+) -> TimedBody:
     program: list[Local | Joint | Wait | Enter] = []
     spent: Counter[tuple[int, str, int]] = Counter()
     """How often a stream's device spends so long on a kind."""
@@ -255,4 +259,4 @@ def _frame(all_costs: Costs, body: Body, costs: dict[Message, Cost], inner: dict
     busy = [Counter[str]() for _ in range(body.devices)]
     for (stream, kind, picoseconds), times in spent.items():
         busy[body.streams[stream][0]][kind] += picoseconds * times
-    return Frame(body, program, busy)
+    return TimedBody(body, program, busy)

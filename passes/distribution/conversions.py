@@ -1,5 +1,5 @@
-"""Conversions of a value between states along one axis: which hops a conversion takes, what each hop communicates, and
-the operations that do it. The search charges for exactly the hops that lowering emits."""
+"""Conversions of a value between states along one axis: which steps a conversion takes, what each step communicates, and
+the operations that do it. The search charges for exactly the steps that lowering emits."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, S
 Insert = Callable[[Operation], object]
 
 
-def hops(source: State, target: State) -> list[State]:
-    """The states on the way from source (exclusive) to target: one hop, or through the replicated value."""
+def reshard_steps(source: State, target: State) -> list[State]:
+    """The states on the way from source (exclusive) to target: one step, or through the replicated value."""
     if source == target:
         return []
     if isinstance(target, Windowed):
         is_part = isinstance(source, Sharded) and source.dim == target.dim and len(source.pieces) == 1
         near = is_part or isinstance(source, Replicated)
-        return [target] if near else [*hops(source, target.base), target]
+        return [target] if near else [*reshard_steps(source, target.base), target]
     direct = (
         isinstance(source, Replicated)
         or isinstance(target, Replicated)
@@ -49,7 +49,7 @@ def _exchangeable(source: Sharded, target: Sharded) -> bool:
 
 
 def collective(source: State, target: State) -> str | None:
-    """The collective of one hop; None for a local one."""
+    """The collective of one step; None for a local one."""
     match source, target:
         case Partial(), Replicated():
             return "allreduce"
@@ -73,13 +73,13 @@ def convert(
     values returned for them are not theirs then."""
     held = list(values)
     here = source
-    for there in hops(source, target):
-        held = _hop(held, here, there, insert, range(len(held)) if only is None else (only,))
+    for there in reshard_steps(source, target):
+        held = _reshard_step(held, here, there, insert, range(len(held)) if only is None else (only,))
         here = there
     return held
 
 
-def _hop(
+def _reshard_step(
     values: list[SSAValue], source: State, target: State, insert: Insert, members: Collection[int]
 ) -> list[SSAValue]:
     n = len(values)
@@ -118,7 +118,7 @@ def _hop(
             types = _with_shapes(values, [replaced(whole, split, shard_extent(target, i, n)) for i in range(n)])
             return _add_all(AllToAllOp(values, split, concat, types), insert)
         case _:
-            raise AssertionError(f"no direct hop from {source} to {target}")
+            raise AssertionError(f"no direct step from {source} to {target}")
 
 
 def _add(op: Operation, insert: Insert) -> SSAValue:

@@ -18,9 +18,9 @@ from distir.dialects.dist.groups import BY_RANK, ByRankAttr, vary
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Partial, Replicated, State
-from distir.passes.distribution.conversions import Insert, convert, hops
+from distir.passes.distribution.conversions import Insert, convert, reshard_steps
 from distir.passes.distribution.mesh import AxisStates, Mesh
-from distir.passes.distribution.routes import route
+from distir.passes.distribution.reshard_plans import reshard_plan
 from distir.passes.distribution.shards import Shards
 from distir.passes.structure import shape_of
 
@@ -69,15 +69,15 @@ class GroupShards(Shards):
 
     def _converted(self, value: SSAValue, needed: AxisStates, insert: Insert) -> list[SSAValue]:
         (own,), here = self._held[value, self._states[value]], list(self._states[value])
-        for axis, target in route(self.mesh, prod(shape_of(value)), self._states[value], needed):
+        for axis, target in reshard_plan(self.mesh, prod(shape_of(value)), self._states[value], needed):
             before, after = (self.mesh.local_state(axis, state, here) for state in (here[axis], target))
-            for there in hops(before, after):
-                own = self._hop(own, axis, before, there, insert)
+            for there in reshard_steps(before, after):
+                own = self._reshard_step(own, axis, before, there, insert)
                 before = there
             here[axis] = target
         return [own]
 
-    def _hop(self, value: SSAValue, axis: int, here: State, there: State, insert: Insert) -> SSAValue:
+    def _reshard_step(self, value: SSAValue, axis: int, here: State, there: State, insert: Insert) -> SSAValue:
         name, size = self.mesh.axes[axis]
         if size == 1:
             return value
@@ -104,7 +104,7 @@ def _on_group(type_: Attribute, mesh: Mesh, states: AxisStates) -> Attribute:
     if not isinstance(type_, TensorType):
         return type_
     tensor = cast("TensorType[Any]", type_)
-    if not mesh.is_alike(states):
+    if not mesh.is_uniform(states):
         raise DevicesDiffer(f"shards of {type_} differ from device to device")
     local = TensorType(tensor.element_type, mesh.local_shape(tensor.get_shape(), states))
     return placed(local, on_device(0, count=mesh.devices))

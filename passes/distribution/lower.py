@@ -137,7 +137,7 @@ class OperationRunsOnShards(RewritePattern):
         positions = positions_of(op, options, mesh)
         copies: list[Operation] = []
         before: list[list[SSAValue]] = []
-        self.shards.check(op, lambda: positions is None and sizes.are_alike)
+        self.shards.check(op, lambda: positions is None and sizes.are_uniform)
         for number, device in enumerate(self.shards.devices):
             properties, rewritten = sizes.on(device)
             own = [
@@ -162,7 +162,7 @@ class OperationRunsOnShards(RewritePattern):
                 location=op.location,
             )
             copies.append(rewriter.insert(copy))
-            if not sizes.are_alike:
+            if not sizes.are_uniform:
                 self.shards.vary(copy, lambda device: sizes.on(device)[0])
         for i, (result, states) in enumerate(zip(op.results, results, strict=True)):
             values: list[SSAValue] = [copy.results[i] for copy in copies]
@@ -188,7 +188,7 @@ class OperationRunsOnShards(RewritePattern):
     ) -> SSAValue:
         """A constant that takes the place of an operand."""
         value = state_on(constant, self.shards.on(device), rewriter.insert)
-        if not sizes.are_alike:
+        if not sizes.are_uniform:
             self.shards.vary(cast(Operation, value.owner), lambda device: sizes.on(device)[1][index].properties)
         return value
 
@@ -219,7 +219,7 @@ class LocalSizes:
         """Operands that are rewritten."""
 
     @property
-    def are_alike(self) -> bool:
+    def are_uniform(self) -> bool:
         """Whether they are the same on all devices."""
         if not self._shifts and (not self._scaled or self._are_even):
             return True

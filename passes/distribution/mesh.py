@@ -1,4 +1,4 @@
-"""The devices of a mesh: coordinates, groups along an axis, what each device holds of a value, and the hops by which a
+"""The devices of a mesh: coordinates, groups along an axis, what each device holds of a value, and the steps by which a
 value gets from one sharding to another."""
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Mesh:
         whole ones (the heads of each row, where the rows are cut); and addends of different reductions do not nest."""
         return _conflict(self, states)
 
-    def is_alike(self, states: AxisStates) -> bool:
+    def is_uniform(self, states: AxisStates) -> bool:
         """Whether the shards of all devices have one shape."""
         if any(isinstance(state, Windowed) for state in states):
             return False

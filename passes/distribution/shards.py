@@ -16,8 +16,8 @@ from distir.dialects.dist.attributes import OnAttr, on_device, placed
 from distir.dialects.sharding import REPLICATED
 from distir.passes.distribution.conversions import Insert, convert
 from distir.passes.distribution.mesh import AxisStates, Mesh
-from distir.passes.distribution.routes import route
-from distir.passes.structure import copied, name_alike, shape_of
+from distir.passes.distribution.reshard_plans import reshard_plan
+from distir.passes.structure import copied, shape_of, share_name_hint
 
 
 @cache
@@ -56,8 +56,8 @@ class Shards:
     def same(self, of_device: Callable[[int], object], what: str) -> None:
         """Raises DistirError where devices for which one operation is written differ."""
 
-    def check(self, op: Operation, are_alike: Callable[[], bool]) -> None:
-        """Raises DistirError where what is written for these devices does not say what others do. `are_alike` says whether the op is the
+    def check(self, op: Operation, are_uniform: Callable[[], bool]) -> None:
+        """Raises DistirError where what is written for these devices does not say what others do. `are_uniform` says whether the op is the
         same on all devices but for its operands."""
 
     def placed_types(self, type_: Attribute, states: AxisStates) -> list[Attribute]:
@@ -72,7 +72,7 @@ class Shards:
         """Records what replaces a value, device by device."""
         self._states[value] = states
         self._held[value, states] = values
-        name_alike(values, value.name_hint)
+        share_name_hint(values, value.name_hint)
 
     def states_of(self, value: SSAValue) -> AxisStates:
         """What a value is as it was produced; a constant is whole everywhere."""
@@ -91,7 +91,7 @@ class Shards:
 
     def _converted(self, value: SSAValue, needed: AxisStates, insert: Insert) -> list[SSAValue]:
         values, here = list(self._held[value, self._states[value]]), list(self._states[value])
-        for axis, target in route(self.mesh, prod(shape_of(value)), self._states[value], needed):
+        for axis, target in reshard_plan(self.mesh, prod(shape_of(value)), self._states[value], needed):
             for group in self.mesh.groups(axis):
                 ends = here[axis], target
                 before, after = (self.mesh.local_state(axis, state, here, group[0]) for state in ends)

@@ -14,7 +14,7 @@ from distir.interpreters.model_names import NAMES
 from distir.interpreters.walk import values_read
 from distir.passes.recomputation.segments import Repetition, is_repeatable
 from distir.passes.recomputation.staged import Groups
-from distir.passes.structure import name_alike, stands_for, unique_symbol, user_of
+from distir.passes.structure import share_name_hint, stands_for, unique_symbol, user_of
 
 Make = Callable[[Operation], None]
 """Makes values again before an operation."""
@@ -91,7 +91,7 @@ class Layer:
         results = dict(zip(self.kept, new.results, strict=True))
         for old, value in zip(call.results, self.returned, strict=True):
             if value in results:
-                name_alike([results[value]], old.name_hint)
+                share_name_hint([results[value]], old.name_hint)
                 old.replace_all_uses_with(results[value])
 
         def make(before: Operation) -> None:
@@ -106,7 +106,7 @@ class Layer:
             made = dict(zip(self.made, again.results, strict=True))
             for old, value in zip(call.results, self.returned, strict=True):
                 if value in made:
-                    name_alike([made[value]], old.name_hint)
+                    share_name_hint([made[value]], old.name_hint)
                     repeating.made[old] = made[value]
 
         dropped = [r for r, v in zip(call.results, self.returned, strict=True) if v in set(self.made)]
@@ -120,7 +120,7 @@ def _function(
     body = Block(arg_types=[v.type for v in arguments])
     values: dict[SSAValue, SSAValue] = dict(zip(arguments, body.args, strict=True))
     for old, new in values.items():
-        name_alike([new], old.name_hint)
+        share_name_hint([new], old.name_hint)
     for op in lived(ops, results):
         body.add_op(copy := op.clone(values))
         stands_for(op, copy, values)

@@ -34,7 +34,7 @@ from xdsl.traits import ConstantLike
 
 from distir.interpreters.walk import values_read
 from distir.passes.shardcombine.domains import Abstract, Array, Domains
-from distir.passes.structure import copied, name_alike
+from distir.passes.structure import copied, share_name_hint
 
 Point: TypeAlias = tuple[int, ...]
 Shape: TypeAlias = tuple[int, ...]
@@ -323,7 +323,7 @@ class ProbeOp:
         block = Block(arg_types=[*own, *(value.type for value in captured)])
         outside: dict[SSAValue, SSAValue] = dict(zip(captured, block.args[len(own) :], strict=True))
         for value, argument in outside.items():
-            name_alike([argument], value.name_hint)
+            share_name_hint([argument], value.name_hint)
         op = type(self.op).create(
             operands=[block.args[source] for source in self.source],
             result_types=[

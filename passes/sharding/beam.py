@@ -22,9 +22,9 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from distir.dialects.errors import DistirError
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.mesh import AxisStates
-from distir.passes.sharding.candidates import Candidate, Holding, Key, Step
+from distir.passes.sharding.candidates import Candidate, FrontierValue, Key, Step
 from distir.passes.sharding.memory import footprint
-from distir.passes.sharding.memory_ahead import Limit, Use
+from distir.passes.sharding.memory_lookahead import Limit, Use
 from distir.passes.sharding.option_costs import OptionCosts
 from distir.passes.sharding.problem import JointOption, Problem
 from distir.passes.sharding.result import Result, result_of
@@ -65,7 +65,7 @@ class Beam:
         default_factory=dict[tuple[BlockArgument, AxisStates], list[AxisStates]]
     )
     _numbers: Random = field(default_factory=lambda: Random(0))
-    _tokens: dict[tuple[Key, Holding], int] = field(default_factory=dict[tuple[Key, Holding], int])
+    _tokens: dict[tuple[Key, FrontierValue], int] = field(default_factory=dict[tuple[Key, FrontierValue], int])
 
     def __post_init__(self) -> None:
         self._walk(self.problem.entry, None)
@@ -86,8 +86,8 @@ class Beam:
             memory = footprint(self.problem, plan)
             if self.limit is None or memory.peak_bytes <= self.limit.bytes:
                 return result_of(self.problem, plan, 0.0, memory)
-            assert candidate.ahead is not None
-            uncounted.append(memory.peak_bytes - candidate.ahead.peak)
+            assert candidate.lookahead is not None
+            uncounted.append(memory.peak_bytes - candidate.lookahead.peak)
         raise NoPlan("no plan at the end of the beam fits: widen it", min(uncounted))
 
     # --- the order of steps ---
@@ -149,7 +149,7 @@ class Beam:
             if self._crowded and self._way(candidate, number, option) in self._crowded:
                 continue
             for done in self._fitting(self._done(candidate.next(), number, option)):
-                heappush(waiting, (done.score, next(order), done.ahead is None, done))
+                heappush(waiting, (done.score, next(order), done.lookahead is None, done))
         yield from best(inf)
 
     def _starts(self, beam: Sequence[Candidate], step: Step) -> Iterator[tuple[int, Candidate, JointOption | None]]:
@@ -171,8 +171,8 @@ class Beam:
             return self._call(start, op, times)
         assert option is not None
         chosen = start.paying(self.problem.runs(op, step.function) * option.cost).choosing(op, option)
-        if self.limit is not None and chosen.ahead is not None:
-            chosen = chosen.remembering(self.limit.memory.chosen(chosen.ahead, op, option))
+        if self.limit is not None and chosen.lookahead is not None:
+            chosen = chosen.remembering(self.limit.memory.chosen(chosen.lookahead, op, option))
         ready = self._need_all(chosen, op, option.operands, times)
         return [self._defining(r, op.results, option.results) for r in ready]
 
@@ -180,8 +180,8 @@ class Beam:
         """With new values."""
         found = candidate.defining(zip(values, states, strict=True))
         for value, produced in zip(values, states, strict=True):
-            if self.limit is not None and found.ahead is not None:
-                found = found.remembering(self.limit.memory.produced(found.ahead, value, produced))
+            if self.limit is not None and found.lookahead is not None:
+                found = found.remembering(self.limit.memory.produced(found.lookahead, value, produced))
         return found
 
     def _need_all(
@@ -195,20 +195,20 @@ class Beam:
     def _need(self, candidate: Candidate, use: Use, states: AxisStates, times: int) -> Iterator[Candidate]:
         """An operand in these states; an argument whose states are not chosen yet is chosen."""
         value = values_read(use[0])[use[1]]
-        holding = candidate.get(value)
-        if holding is None:
+        frontier_value = candidate.get(value)
+        if frontier_value is None:
             assert isinstance(value, BlockArgument)
             for ready in self._choose_argument(candidate, value, states):
                 yield from self._need(ready, use, states, times)
             return
-        produced, held = holding
+        produced, held = frontier_value
         if states not in held:
             conversion = self.problem.prices.conversion(value.type, produced, states)
             if conversion is None:
                 return
-            candidate = candidate.holding(value, produced, held | {states}).paying(times * conversion.picoseconds)
-        if self.limit is not None and candidate.ahead is not None:
-            candidate = candidate.remembering(self.limit.memory.used(candidate.ahead, value, use, states, produced))
+            candidate = candidate.with_value(value, produced, held | {states}).paying(times * conversion.picoseconds)
+        if self.limit is not None and candidate.lookahead is not None:
+            candidate = candidate.remembering(self.limit.memory.used(candidate.lookahead, value, use, states, produced))
         yield candidate
 
     def _choose_argument(
@@ -291,25 +291,27 @@ class Beam:
             found = [states] if states in found else []
         for states in found:
             for ready in self._need(candidate, use, states, times):
-                yield ready.holding((name, index), states, frozenset([states])).choosing((name, index), states)
+                yield ready.with_value((name, index), states, frozenset([states])).choosing((name, index), states)
 
     # --- the beam ---
 
     def _settled(self, candidate: Candidate) -> Candidate:
         """With all that it needs."""
-        if self.limit is None or candidate.ahead is None:
+        if self.limit is None or candidate.lookahead is None:
             return candidate
-        return self._scored(candidate.remembering(self.limit.memory.settled(candidate.ahead)))
+        return self._scored(candidate.remembering(self.limit.memory.settled(candidate.lookahead)))
 
     def _scored(self, candidate: Candidate) -> Candidate:
         candidate.score = candidate.cost
-        if self.limit is not None and candidate.ahead is not None:
-            candidate.score += round(self.limit.price * candidate.ahead.peak)
+        if self.limit is not None and candidate.lookahead is not None:
+            candidate.score += round(self.limit.price * candidate.lookahead.peak)
         return candidate
 
     def _fits(self, candidate: Candidate) -> bool:
         """As far as is known."""
-        return self.limit is None or candidate.ahead is None or candidate.ahead.peak <= self.limit.ahead_bytes
+        return (
+            self.limit is None or candidate.lookahead is None or candidate.lookahead.peak <= self.limit.lookahead_bytes
+        )
 
     def _fitting(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
         return map(self._scored, filter(self._fits, candidates))
@@ -343,9 +345,9 @@ class Beam:
             frontier = {**candidate.before, **changes}
             for key in dying:
                 frontier.pop(key, None)
-            ahead = None if candidate.ahead is None else candidate.ahead.next(dying)
+            lookahead = None if candidate.lookahead is None else candidate.lookahead.next(dying)
             found[signature] = Candidate(
-                candidate.cost, frontier, signature, ahead, candidate.score, {}, candidate.parent, candidate.choices
+                candidate.cost, frontier, signature, lookahead, candidate.score, {}, candidate.parent, candidate.choices
             )
             seen.add(way)
             if len(found) == self.width:
@@ -360,10 +362,10 @@ class Beam:
         value = self._telling[number]
         if option is not None and isinstance(value, OpResult) and value.op is self.steps[number].operation:
             return option.results[value.index]
-        holding = None if value is None else candidate.get(value)
-        return None if holding is None else holding[0]
+        frontier_value = None if value is None else candidate.get(value)
+        return None if frontier_value is None else frontier_value[0]
 
-    def _token(self, key: Key, held: Holding) -> int:
+    def _token(self, key: Key, held: FrontierValue) -> int:
         """A number for an entry; frontiers are told apart by the exclusive or of theirs."""
         found = self._tokens.get((key, held))
         if found is None:

@@ -1,10 +1,10 @@
 """Beam search within a limit of memory (Lagrangian relaxation): where the plan that a beam finds without one exceeds it, beams are sent through the
-program again, in which a byte at the peak to come (`memory_ahead`) costs time: nothing at first, then more."""
+program again, in which a byte at the peak to come (`memory_lookahead`) costs time: nothing at first, then more."""
 
 from __future__ import annotations
 
 from distir.passes.sharding.beam import Beam, NoPlan
-from distir.passes.sharding.memory_ahead import Limit, MemoryAhead
+from distir.passes.sharding.memory_lookahead import Limit, MemoryLookahead
 from distir.passes.sharding.plans import picoseconds
 from distir.passes.sharding.problem import Problem
 from distir.passes.sharding.result import Result
@@ -24,7 +24,7 @@ def beam_plan(
     free = Beam(problem, width, deadline=deadline).search()
     if memory_limit is None or free.memory.peak_bytes <= memory_limit:
         return free
-    memory, picoseconds_free = MemoryAhead(problem), picoseconds(problem, free.plan)
+    memory, picoseconds_free = MemoryLookahead(problem), picoseconds(problem, free.plan)
     best: Result | None = None
     uncounted_bytes = 0
     for price in PRICES:

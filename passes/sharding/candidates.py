@@ -10,14 +10,14 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from distir.passes.distribution.mesh import AxisStates
-from distir.passes.sharding.memory_ahead import Ahead
-from distir.passes.sharding.plans import Plan
+from distir.passes.sharding.memory_lookahead import Lookahead
+from distir.passes.sharding.plans import ShardingPlan
 from distir.passes.sharding.problem import JointOption, Problem
 from distir.passes.structure import is_constant
 
 Key = SSAValue | tuple[str, int]
 """What a frontier knows of: a value, or a result of a function (name, index)."""
-Holding = tuple[AxisStates, frozenset[AxisStates]]
+FrontierValue = tuple[AxisStates, frozenset[AxisStates]]
 """The states in which a value was produced, and all in which it is held."""
 Choice = tuple[object, object]
 """An operation and its option, or a key and its states."""
@@ -29,31 +29,31 @@ class Candidate:
     the step, with changes."""
 
     cost: int
-    before: Mapping[Key, Holding]
+    before: Mapping[Key, FrontierValue]
     signature: int
     """Of `before`: equal for equal frontiers."""
-    ahead: Ahead | None = None
+    lookahead: Lookahead | None = None
     """Its memory, where that is limited."""
     score: int = 0
     """By which candidates are compared: the cost, and the price of the memory."""
-    changes: Mapping[Key, Holding] = field(default_factory=dict[Key, Holding])
+    changes: Mapping[Key, FrontierValue] = field(default_factory=dict[Key, FrontierValue])
     parent: Candidate | None = None
     choices: tuple[Choice, ...] = ()
 
     def next(self) -> Candidate:
         """The start of a step from here."""
-        return Candidate(self.cost, self.before, self.signature, self.ahead, self.score, {}, self)
+        return Candidate(self.cost, self.before, self.signature, self.lookahead, self.score, {}, self)
 
-    def get(self, key: Key) -> Holding | None:
+    def get(self, key: Key) -> FrontierValue | None:
         return self.changes.get(key) or self.before.get(key)
 
     def states(self, key: Key) -> AxisStates:
         """The states in which what the frontier has was produced."""
-        holding = self.get(key)
-        assert holding is not None
-        return holding[0]
+        frontier_value = self.get(key)
+        assert frontier_value is not None
+        return frontier_value[0]
 
-    def holding(self, key: Key, states: AxisStates, held: frozenset[AxisStates]) -> Candidate:
+    def with_value(self, key: Key, states: AxisStates, held: frozenset[AxisStates]) -> Candidate:
         """With one more entry, or another one, in the frontier."""
         return self._with_changes({**self.changes, key: (states, held)})
 
@@ -63,24 +63,24 @@ class Candidate:
         return self._with_changes({**self.changes, **new})
 
     def choosing(self, key: object, choice: object) -> Candidate:
-        return self._but(self.cost, self.ahead, self.changes, (*self.choices, (key, choice)))
+        return self._but(self.cost, self.lookahead, self.changes, (*self.choices, (key, choice)))
 
     def paying(self, cost: int) -> Candidate:
-        return self._but(self.cost + cost, self.ahead, self.changes, self.choices)
+        return self._but(self.cost + cost, self.lookahead, self.changes, self.choices)
 
-    def remembering(self, ahead: Ahead | None) -> Candidate:
+    def remembering(self, lookahead: Lookahead | None) -> Candidate:
         """With other memory."""
-        return self._but(self.cost, ahead, self.changes, self.choices)
+        return self._but(self.cost, lookahead, self.changes, self.choices)
 
-    def _with_changes(self, changes: Mapping[Key, Holding]) -> Candidate:
-        return self._but(self.cost, self.ahead, changes, self.choices)
+    def _with_changes(self, changes: Mapping[Key, FrontierValue]) -> Candidate:
+        return self._but(self.cost, self.lookahead, changes, self.choices)
 
     def _but(
-        self, cost: int, ahead: Ahead | None, changes: Mapping[Key, Holding], choices: tuple[Choice, ...]
+        self, cost: int, lookahead: Lookahead | None, changes: Mapping[Key, FrontierValue], choices: tuple[Choice, ...]
     ) -> Candidate:
-        return Candidate(cost, self.before, self.signature, ahead, self.score, changes, self.parent, choices)
+        return Candidate(cost, self.before, self.signature, lookahead, self.score, changes, self.parent, choices)
 
-    def plan(self, problem: Problem) -> Plan:
+    def plan(self, problem: Problem) -> ShardingPlan:
         """What a candidate at the end of the program has chosen."""
         options: dict[Operation, JointOption] = {}
         arguments: dict[BlockArgument, AxisStates] = {}
@@ -99,7 +99,7 @@ class Candidate:
         for op, found in problem.options.items():
             if is_constant(op):
                 options.setdefault(op, found[0])
-        return Plan(options, arguments, results)
+        return ShardingPlan(options, arguments, results)
 
     def _chosen(self) -> Mapping[object, object]:
         """Every choice, parents' included."""

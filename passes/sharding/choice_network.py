@@ -18,13 +18,13 @@ from distir.interpreters.walk import values_read
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding.division import stored_picoseconds
 from distir.passes.sharding.path_weights import Weights, every_stage, weights_of
-from distir.passes.sharding.plans import Plan
+from distir.passes.sharding.plans import ShardingPlan
 from distir.passes.sharding.problem import Problem
 from distir.passes.solver.bounds import Minimum, minimum
 from distir.passes.solver.deadline import NEVER, Deadline
 from distir.passes.solver.elimination import Network, Table
+from distir.passes.solver.implicit_tables import ImplicitTable
 from distir.passes.solver.shared_values import States, conversion_tables
-from distir.passes.solver.wide_tables import WideTable
 from distir.passes.structure import AnyCall, is_constant, parameters
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Use:
 
 
 @dataclass
-class Meeting:
+class CostFunction:
     """Values of one type that are produced and needed by the same choices, in all functions together."""
 
     type: Attribute
@@ -80,7 +80,7 @@ class Meeting:
 
 
 @dataclass(frozen=True)
-class Crossing:
+class JointDomain:
     """The combinations of choices that meet at a value, as the axes of a table."""
 
     scope: tuple[int, ...]
@@ -99,7 +99,7 @@ class Crossing:
         axis, numbers = self.placed[view]
         return numbers.reshape([-1 if i == axis else 1 for i in range(rank)])
 
-    def narrowed(self, kept: Sequence[Array]) -> Crossing:
+    def narrowed(self, kept: Sequence[Array]) -> JointDomain:
         """The same where only these choices of each variable are left; the others have no class of their own."""
         import numpy as np
 
@@ -113,7 +113,7 @@ class Crossing:
         shape = tuple(len(numbers) for numbers in used)
         return replace(self, classes=tuple(classes), shape=shape, placed=placed).without_settled()
 
-    def without_settled(self) -> Crossing:
+    def without_settled(self) -> JointDomain:
         """The same without variables of one class, but for the producer's: states that they decide are the same for all of its classes."""
         import numpy as np
 
@@ -146,11 +146,11 @@ class ChoiceNetwork:
         """Of operations: a choice is an option."""
         self.produced: dict[SSAValue, View] = {}
         self.uses: dict[SSAValue, list[Use]] = {}
-        self.meetings: list[Meeting] = []
-        self.meeting_of: dict[SSAValue, int] = {}
-        """Per value that anything uses, which of the meetings is its own."""
-        self.tables: dict[int, Table | WideTable] = {}
-        """Per meeting, what conversions cost."""
+        self.cost_functions: list[CostFunction] = []
+        self.cost_function_of: dict[SSAValue, int] = {}
+        """Per value that anything uses, which of the cost functions is its own."""
+        self.tables: dict[int, Table | ImplicitTable] = {}
+        """Per cost function, what conversions cost."""
         self.by_state: dict[int, list[Table]] = {}
         """The same of values with too many uses, as a sum."""
         self._results: dict[str, list[View | None]] = {}
@@ -162,10 +162,10 @@ class ChoiceNetwork:
         self._add_ties()
         self.count = len(self.network.own)
         """How many variables are choices; those after them are indicators."""
-        for number, meeting in enumerate(self.meetings):
+        for number, cost_function in enumerate(self.cost_functions):
             deadline.check()
-            if meeting.needed:
-                self._add_conversions(number, meeting)
+            if cost_function.needed:
+                self._add_conversions(number, cost_function)
         self.own = list(self.network.own)
         """Per variable, the cost of each choice, without what tables of one variable add to it in the network."""
         for table in (*self.tables.values(), *(table for tables in self.by_state.values() for table in tables)):
@@ -197,7 +197,7 @@ class ChoiceNetwork:
             return None
         return [int(np.where(each, costs, inf).argmin()) for each, costs in zip(allowed, self.own, strict=True)]
 
-    def plan(self, decided: Sequence[int]) -> Plan:
+    def plan(self, decided: Sequence[int]) -> ShardingPlan:
         """The plan of one choice per variable."""
         options = {op: self.problem.options[op][decided[v]] for op, v in self.variables.items()}
 
@@ -206,7 +206,7 @@ class ChoiceNetwork:
 
         arguments = {a: state(view) for a, view in self.produced.items() if isinstance(a, BlockArgument)}
         results = {name: [v and state(v) for v in views] for name, views in self._results.items()}
-        return Plan(options, arguments, results)
+        return ShardingPlan(options, arguments, results)
 
     def _choice(self, states: Sequence[AxisStates]) -> View:
         return View(self.network.variable([0.0] * len(states)), tuple(states))
@@ -245,7 +245,7 @@ class ChoiceNetwork:
             produced = self.produced[value]
             needed = tuple(use.view for use in self.uses[value] if use.view != produced)
             runs = 0 if is_scheduled else weights.functions[name] - weights.spared[value]
-            self.meeting_of[value] = self._meet(value.type, produced, needed, [runs] * len(needed))
+            self.cost_function_of[value] = self._meet(value.type, produced, needed, [runs] * len(needed))
             if is_scheduled:
                 self._add_scheduled(value)
 
@@ -276,11 +276,11 @@ class ChoiceNetwork:
         runs: Sequence[int],
         message: tuple[int, int] | None = None,
     ) -> int:
-        """The number of a meeting, where these uses run so often more."""
-        number = self._known.setdefault((type_, produced, needed, message), len(self.meetings))
-        if number == len(self.meetings):
-            self.meetings.append(Meeting(type_, produced, needed, [0] * len(needed), message))
-        found = self.meetings[number].runs
+        """The number of a cost function, where these uses run so often more."""
+        number = self._known.setdefault((type_, produced, needed, message), len(self.cost_functions))
+        if number == len(self.cost_functions):
+            self.cost_functions.append(CostFunction(type_, produced, needed, [0] * len(needed), message))
+        found = self.cost_functions[number].runs
         found[:] = map(add, found, runs)
         return number
 
@@ -288,7 +288,7 @@ class ChoiceNetwork:
         found = self.problem.options[op]
         if is_constant(op):
             found = found[:1]
-        uneven = [0.0 if option.price.is_alike else UNEVEN for option in found]
+        uneven = [0.0 if option.price.is_uniform else UNEVEN for option in found]
         costs = [runs * option.cost + extra for option, extra in zip(found, uneven, strict=True)]
         variable = self.network.variable(costs)
         self.variables[op] = variable
@@ -343,11 +343,13 @@ class ChoiceNetwork:
 
     # --- conversions ---
 
-    def crossing(self, meeting: Meeting, other: View | None = None, progress: Sequence[View] = ()) -> Crossing:
-        """Where a meeting's choices cross, the states of another value if one is given, and others in which this one is needed."""
+    def domain(
+        self, cost_function: CostFunction, other: View | None = None, progress: Sequence[View] = ()
+    ) -> JointDomain:
+        """Where a cost function's choices cross, the states of another value if one is given, and others in which this one is needed."""
         import numpy as np
 
-        views = (meeting.produced, *meeting.needed, *progress)
+        views = (cost_function.produced, *cost_function.needed, *progress)
         states = tuple(dict.fromkeys(s for view in views for s in view.states))
         numbers = [{s: i for i, s in enumerate(states)}] * len(views)
         if other is not None:
@@ -355,7 +357,7 @@ class ChoiceNetwork:
             views = (*views[:at], other, *views[at:])
             numbers.insert(at, {s: i for i, s in enumerate(dict.fromkeys(other.states))})
         needed = Counter(view.variable for view in views)
-        producer = meeting.produced.variable
+        producer = cost_function.produced.variable
         scope = tuple(sorted(needed, key=lambda v: (v != producer, needed[v] == 1)))
         first = sum(v == producer or needed[v] > 1 for v in scope)
         classes: list[Array] = []
@@ -371,42 +373,42 @@ class ChoiceNetwork:
             axis = scope.index(view.variable)
             placed.append((axis, np.array([number[row[column[view.variable]]] for row in members[axis]])))
             column[view.variable] += 1
-        found = Crossing(scope, first, tuple(classes), tuple(len(m) for m in members), states, tuple(placed))
+        found = JointDomain(scope, first, tuple(classes), tuple(len(m) for m in members), states, tuple(placed))
         return found.without_settled()
 
-    def _add_conversions(self, number: int, meeting: Meeting) -> None:
+    def _add_conversions(self, number: int, cost_function: CostFunction) -> None:
         """What the conversions of a value cost for all states in which it is produced and needed: each once."""
         import numpy as np
 
-        crossing, runs = self.crossing(meeting), meeting.runs
-        matrix = self.problem.prices.between(meeting.type, crossing.states, meeting.produced.states)
-        if meeting.message is not None:
-            sent = [self.problem.prices.message(meeting.type, s, *meeting.message) for s in crossing.states]
+        domain, runs = self.domain(cost_function), cost_function.runs
+        matrix = self.problem.prices.between(cost_function.type, domain.states, cost_function.produced.states)
+        if cost_function.message is not None:
+            sent = [self.problem.prices.message(cost_function.type, s, *cost_function.message) for s in domain.states]
             matrix = np.broadcast_to(np.array(sent, dtype=np.float64), (len(sent), len(sent)))
         elif not any(runs):
             matrix = np.where(np.isfinite(matrix), 0.0, matrix)
-        shape = crossing.shape
+        shape = domain.shape
         is_small = prod(shape) <= MOST_WRITTEN
-        if is_small or (len(shape) - crossing.first <= MOST_USES and prod(shape[: crossing.first]) <= MOST_WRITTEN):
-            self.tables[number] = self._joint_conversions(crossing, runs, matrix)
+        if is_small or (len(shape) - domain.first <= MOST_USES and prod(shape[: domain.first]) <= MOST_WRITTEN):
+            self.tables[number] = self._joint_conversions(domain, runs, matrix)
         else:
             produced, *needed = (
-                States(crossing.scope[axis], numbers[crossing.classes[axis]]) for axis, numbers in crossing.placed
+                States(domain.scope[axis], numbers[domain.classes[axis]]) for axis, numbers in domain.placed
             )
             costs = np.where(matrix == 0, 0.0, min(runs) * matrix)
             self.by_state[number] = conversion_tables(self.network, produced, needed, costs)
 
-    def _joint_conversions(self, crossing: Crossing, runs: Sequence[int], matrix: Array) -> Table | WideTable:
+    def _joint_conversions(self, domain: JointDomain, runs: Sequence[int], matrix: Array) -> Table | ImplicitTable:
         """The same as one table. What is too large to be written down counts each use as often as that which counts least."""
         import numpy as np
 
-        scope, shape = crossing.scope, crossing.shape
-        written = len(scope) if prod(shape) <= MOST_WRITTEN else crossing.first
+        scope, shape = domain.scope, domain.shape
+        written = len(scope) if prod(shape) <= MOST_WRITTEN else domain.first
         if written < len(scope):
             runs = [min(runs)] * len(runs)
-        count = [runs[i - 1] for i, (axis, _) in enumerate(crossing.placed) if i and axis < written]
-        here = [i for i, (axis, _) in enumerate(crossing.placed) if axis < written]
-        source, *targets = (crossing.along(i, written) for i in here)
+        count = [runs[i - 1] for i, (axis, _) in enumerate(domain.placed) if i and axis < written]
+        here = [i for i, (axis, _) in enumerate(domain.placed) if axis < written]
+        source, *targets = (domain.along(i, written) for i in here)
         costs = np.zeros(shape[:written])
         for i, target in enumerate(targets):
             added = _times(count[i], matrix[source, target])
@@ -414,14 +416,14 @@ class ChoiceNetwork:
                 added = np.where(earlier == target, 0.0, added)
             costs = costs + added
         if written == len(scope):
-            return Table(scope, crossing.classes, costs)
-        wide = dict(at for at in crossing.placed if at[0] >= written)
+            return Table(scope, domain.classes, costs)
+        wide = dict(at for at in domain.placed if at[0] >= written)
         opened = np.unique(np.concatenate(list(wide.values())))
         opening = np.broadcast_to(_times(runs[0], matrix[source[..., None], opened]), (*shape[:written], len(opened)))
         for target in targets:
             opening = np.where(target[..., None] == opened, 0.0, opening)
         taken = tuple(np.searchsorted(opened, wide[axis]) for axis in range(written, len(scope)))
-        return WideTable(scope, crossing.classes, costs, opening, taken)
+        return ImplicitTable(scope, domain.classes, costs, opening, taken)
 
     def _add_ties(self) -> None:
         """Among equal plans, one that cuts parameters and state, in outer dims, whose parts lie together; where dividing counts first, all that do."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from distir.dialects.errors import DistirError
 from distir.passes.sharding.division import divide
-from distir.passes.sharding.plans import Plan
+from distir.passes.sharding.plans import ShardingPlan
 from distir.passes.sharding.problem import Problem
 from distir.passes.sharding.result import Result
 from distir.passes.sharding.search import best_plan
@@ -43,7 +43,7 @@ def best_division(
     return found, ""
 
 
-def cuts(problem: Problem, plan: Plan) -> bool:
+def cuts(problem: Problem, plan: ShardingPlan) -> bool:
     """Whether some device does less than everything."""
     whole = problem.prices.whole
     return any(states != whole for option in plan.options.values() for states in (*option.operands, *option.results))

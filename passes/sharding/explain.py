@@ -17,7 +17,7 @@ from distir.dialects.sharding import Partial, Replicate, Replicated, Sharded, Us
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.options import Option
 from distir.passes.sharding.beam import Beam
-from distir.passes.sharding.plans import Plan, conversions
+from distir.passes.sharding.plans import ShardingPlan, conversions
 from distir.passes.sharding.problem import Problem
 from distir.passes.sharding.result import Result
 from distir.passes.sharding.search import best_plan
@@ -171,7 +171,7 @@ def memory_lines(problem: Problem, result: Result, limit: int | None) -> list[st
     return lines
 
 
-def difference(problem: Problem, one: Plan, other: Plan) -> str:
+def difference(problem: Problem, one: ShardingPlan, other: ShardingPlan) -> str:
     """What two plans of a problem do differently: operations, arguments, and what conversions each of them pays."""
     lines: list[str] = []
     for op, option in one.options.items():

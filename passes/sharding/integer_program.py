@@ -17,9 +17,9 @@ from xdsl.ir import Attribute
 
 from distir.dialects.errors import DistirError
 from distir.passes.distribution.mesh import AxisStates
-from distir.passes.sharding.choice_network import ChoiceNetwork, Meeting, View
+from distir.passes.sharding.choice_network import ChoiceNetwork, CostFunction, View
 from distir.passes.sharding.memory import Point
-from distir.passes.sharding.memory_tables import Hold, MemoryTables, Occupancy
+from distir.passes.sharding.memory_tables import MemoryTables, Occupancy, PointUse
 from distir.passes.solver.deadline import NEVER, Deadline, OutOfTime
 
 MICROSECONDS = 1e-6
@@ -80,8 +80,8 @@ class IntegerProgram:
         found: Linear = []
         for xs, costs in zip(self._chosen, choices.own, strict=False):
             found += [(x, c * w) for x_s, c in zip(xs, costs.tolist(), strict=True) if c < inf for x, w in x_s]
-        for meeting in choices.meetings:
-            found += self._conversions(meeting)
+        for cost_function in choices.cost_functions:
+            found += self._conversions(cost_function)
         return found
 
     def solve(self) -> Solution:
@@ -193,20 +193,20 @@ class IntegerProgram:
             self._states[view] = found
         return self._states[view]
 
-    def _conversions(self, meeting: Meeting) -> Linear:
+    def _conversions(self, cost_function: CostFunction) -> Linear:
         """Adds the flows of each use; what the conversions cost that any of them needs, each paid once, as often as the first use that needs it
         counts."""
         self._deadline.check()
-        prices, type_ = self.choices.problem.prices, meeting.type
+        prices, type_ = self.choices.problem.prices, cost_function.type
         paid: dict[tuple[AxisStates, AxisStates], list[tuple[Linear, int]]] = {}
-        for view, runs in zip(meeting.needed, meeting.runs, strict=True):
-            flows = self._flow(meeting, view) if meeting.message is None else _sent(self._of_states(view))
+        for view, runs in zip(cost_function.needed, cost_function.runs, strict=True):
+            flows = self._flow(cost_function, view) if cost_function.message is None else _sent(self._of_states(view))
             for ends, flow in flows.items():
                 paid.setdefault(ends, []).append((flow, runs))
         cost: Linear = []
         for (source, target), wanting in paid.items():
-            if meeting.message is not None:
-                picoseconds = prices.message(type_, target, *meeting.message)
+            if cost_function.message is not None:
+                picoseconds = prices.message(type_, target, *cost_function.message)
             else:
                 conversion = prices.conversion(type_, source, target)
                 assert conversion is not None
@@ -228,18 +228,18 @@ class IntegerProgram:
             before += [(x, -w) for x, w in terms]
         return found
 
-    def _flow(self, meeting: Meeting, view: View) -> Flows:
-        key = meeting.type, meeting.produced, view
+    def _flow(self, cost_function: CostFunction, view: View) -> Flows:
+        key = cost_function.type, cost_function.produced, view
         if key not in self._flows:
-            self._flows[key] = self._new_flow(meeting, view)
+            self._flows[key] = self._new_flow(cost_function, view)
         return self._flows[key]
 
-    def _new_flow(self, meeting: Meeting, view: View) -> Flows:
-        prices, produced = self.choices.problem.prices, meeting.produced
+    def _new_flow(self, cost_function: CostFunction, view: View) -> Flows:
+        prices, produced = self.choices.problem.prices, cost_function.produced
         found: Flows = {}
         if view.variable == produced.variable:
             for x, source, target in zip(self._chosen[view.variable], produced.states, view.states, strict=True):
-                if prices.conversion(meeting.type, source, target) is None:
+                if prices.conversion(cost_function.type, source, target) is None:
                     self._row(x, "==", 0.0)
                 else:
                     found.setdefault((source, target), []).extend(x)
@@ -249,7 +249,7 @@ class IntegerProgram:
         entering: dict[AxisStates, Linear] = {target: [] for target in targets}
         for source, x in sources.items():
             for target, y in targets.items():
-                if prices.conversion(meeting.type, source, target) is None:
+                if prices.conversion(cost_function.type, source, target) is None:
                     continue
                 if len(sources) == 1 or len(targets) == 1:
                     flow = y if len(sources) == 1 else x
@@ -267,37 +267,39 @@ class IntegerProgram:
 
     def _bytes(self, occupancy: Occupancy) -> Linear:
         """What a value holds at a point."""
-        meeting, prices = self.choices.meetings[occupancy.meeting], self.choices.problem.prices
+        cost_function, prices = self.choices.cost_functions[occupancy.cost_function], self.choices.problem.prices
         if occupancy.converted is not None:
             found: Linear = []
-            for (source, target), flow in self._flow(meeting, meeting.needed[occupancy.converted - 1]).items():
-                conversion = prices.conversion(meeting.type, source, target)
+            for (source, target), flow in self._flow(
+                cost_function, cost_function.needed[occupancy.converted - 1]
+            ).items():
+                conversion = prices.conversion(cost_function.type, source, target)
                 assert conversion is not None
                 size = conversion.last_bytes if occupancy.is_last else conversion.transient_bytes
                 found += [(x, size * weight) for x, weight in flow]
             return found
-        own = self._original(occupancy, meeting) if occupancy.has_memory else {}
+        own = self._original(occupancy, cost_function) if occupancy.has_memory else {}
         return [
-            (x, prices.bytes(meeting.type, states) * weight)
-            for held in (own, self._copies(occupancy, meeting))
+            (x, prices.bytes(cost_function.type, states) * weight)
+            for held in (own, self._copies(occupancy, cost_function))
             for states, terms in held.items()
             for x, weight in terms
         ]
 
-    def _flows_of(self, occupancy: Occupancy, hold: Hold) -> Flows:
+    def _flows_of(self, occupancy: Occupancy, hold: PointUse) -> Flows:
         """Of one use; of one that takes the value as it was produced, as it is."""
-        meeting = self.choices.meetings[occupancy.meeting]
+        cost_function = self.choices.cost_functions[occupancy.cost_function]
         if hold.view:
-            return self._flow(meeting, meeting.needed[hold.view - 1])
-        return {(states, states): x for states, x in self._of_states(meeting.produced).items()}
+            return self._flow(cost_function, cost_function.needed[hold.view - 1])
+        return {(states, states): x for states, x in self._of_states(cost_function.produced).items()}
 
-    def _original(self, occupancy: Occupancy, meeting: Meeting) -> dict[AxisStates, Linear]:
+    def _original(self, occupancy: Occupancy, cost_function: CostFunction) -> dict[AxisStates, Linear]:
         """Per state in which a value was produced, 1 if it is held so: until its last use in it, or the last conversion that was not made
         before; not if it lies in another's memory."""
         uses = [(hold, self._flows_of(occupancy, hold)) for hold in occupancy.holds]
         elsewhere = self._memory.elsewhere(occupancy)
         found: dict[AxisStates, Linear] = {}
-        for states, x in self._of_states(meeting.produced).items():
+        for states, x in self._of_states(cost_function.produced).items():
             reasons = [x] if occupancy.is_born else []
             for hold, flows in uses if not occupancy.is_born else ():
                 if not hold.is_lasting:
@@ -318,14 +320,14 @@ class IntegerProgram:
             found[states] = self._largest([[*reason, *minus] for reason in reasons])
         return found
 
-    def _goes_on(self, occupancy: Occupancy, hold: Hold, states: AxisStates) -> Linear:
+    def _goes_on(self, occupancy: Occupancy, hold: PointUse, states: AxisStates) -> Linear:
         """0 if the operation for which alone a use still holds a value needs it in these states, otherwise -1."""
         if hold.progress is None:
             return []
         chosen = self._of_states(occupancy.progress[hold.progress]).get(states, [])
         return [*chosen, (ONE, -1.0)]
 
-    def _copies(self, occupancy: Occupancy, meeting: Meeting) -> dict[AxisStates, Linear]:
+    def _copies(self, occupancy: Occupancy, cost_function: CostFunction) -> dict[AxisStates, Linear]:
         """Per state, 1 if a copy in it is held: from the first use that needs it to the last, unless it is returned."""
         uses = [(hold, self._flows_of(occupancy, hold)) for hold in occupancy.holds]
         found: dict[AxisStates, Linear] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from distir.passes.sharding.choice_network import ChoiceNetwork
 from distir.passes.sharding.memory import Footprint, footprint
-from distir.passes.sharding.plans import Plan
+from distir.passes.sharding.plans import ShardingPlan
 from distir.passes.sharding.pricing import POINTS_AT_ONCE
 from distir.passes.sharding.relaxation import Relaxation
 from distir.passes.solver.bounds import minimum
@@ -26,7 +26,7 @@ class Least:
     """The plan that was found to need least."""
 
     choices: list[int]
-    plan: Plan
+    plan: ShardingPlan
     memory: Footprint
     lower_bytes: int
     """No plan needs less."""

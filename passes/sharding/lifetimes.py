@@ -1,5 +1,5 @@
 """When values of a program are held, whatever their states: positions within a function, until when each use holds what it
-needs, and the functions that are being run at a program point. `memory_tables` and `memory_ahead` build on it."""
+needs, and the functions that are being run at a program point. `memory_tables` and `memory_lookahead` build on it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Use = tuple[Operation, int]
 
 
 @dataclass(frozen=True)
-class Frame:
+class ActiveCall:
     """A function that is being run at a program point."""
 
     function: FuncOp
@@ -53,7 +53,7 @@ class Lifetimes:
             for argument in function.body.block.args:
                 self._ends[argument] = self._end_of(argument)
 
-    def frames(self, point: Point) -> list[Frame]:
+    def frames(self, point: Point) -> list[ActiveCall]:
         """The functions that are being run at a point, the entry first: of a staged program, its position is that in the timeline."""
         attributes = argument_attributes(self.problem.entry)
         shared = frozenset(
@@ -61,18 +61,18 @@ class Lifetimes:
             for i, argument in self.problem.tied.items()
             if text(attributes[argument.index], "dist.role", "input") in ("parameter", "state")
         )
-        found: list[Frame] = []
+        found: list[ActiveCall] = []
         function = self.problem.entry
         for depth, call in enumerate(point.path):
             inner: Position = tuple(2 * self._index[step] + 1 for step in point.path[depth:])
-            found.append(Frame(function, (*inner, *self._position(point)), shared))
+            found.append(ActiveCall(function, (*inner, *self._position(point)), shared))
             shared = self._passed_on(call, shared) if call.parent is function.body.block else frozenset[int]()
             function = self.problem.callee(call)
         if not point.path and self.problem.order is not None:
-            return [Frame(function, point.position, shared)]
+            return [ActiveCall(function, point.position, shared)]
         if self.problem.order is not None:  # the entry's calls are where the schedule has them
-            found[0] = Frame(found[0].function, (*point.position, *found[0].position[1:]), found[0].shared)
-        return [*found, Frame(function, self._position(point), shared)]
+            found[0] = ActiveCall(found[0].function, (*point.position, *found[0].position[1:]), found[0].shared)
+        return [*found, ActiveCall(function, self._position(point), shared)]
 
     def _position(self, point: Point) -> Position:
         k = self._index[point.operation]
@@ -121,13 +121,13 @@ class Lifetimes:
                 if rest is None:
                     return None
                 found |= rest
-            elif self.held_until(user, index) >= inside:
+            elif self.live_until(user, index) >= inside:
                 if shares_memory(user):
                     return None
                 found.add((user, index))
         return found
 
-    def held_until(self, op: Operation, operand: int) -> Position:
+    def live_until(self, op: Operation, operand: int) -> Position:
         """Until when a use holds what it needs; what a call takes is held until its last use inside."""
         k = self._index[op]
         here: Position = (2 * k + 1,)
@@ -162,7 +162,7 @@ class Lifetimes:
 
     def _end_of(self, value: SSAValue) -> Position:
         """Until when a value is used in any states."""
-        return max((self.held_until(use.operation, use.index) for use in uses_of(value)), default=())
+        return max((self.live_until(use.operation, use.index) for use in uses_of(value)), default=())
 
 
 def root(value: SSAValue) -> SSAValue:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from xdsl.context import Context
 
 from distir.interpreters.simulate.summaries import open_program
-from distir.passes.sharding.plans import Plan, annotate
+from distir.passes.sharding.plans import ShardingPlan, annotate
 from distir.passes.sharding.problem import Problem
 
 
-def makespan_seconds(problem: Problem, plan: Plan, total: float) -> float:
+def makespan_seconds(problem: Problem, plan: ShardingPlan, total: float) -> float:
     """Seconds that one run of the program takes which a plan becomes: `total`, the sum of its prices, or what the simulator says where
     devices do not wait for one another."""
     is_sum = not problem.prices.groups_differ and not any(option.price.waits[0] for option in plan.options.values())

@@ -19,7 +19,7 @@ from distir.interpreters.walk import uses_of, values_read
 from distir.interpreters.work import shares_memory, type_bytes
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.positions import positions_of
-from distir.passes.sharding.plans import Plan, needed_by, produced
+from distir.passes.sharding.plans import ShardingPlan, needed_by, produced
 from distir.passes.sharding.prices import Conversion
 from distir.passes.sharding.problem import JointOption, Problem
 from distir.passes.staging.zeros import ZERO, left_of_sum
@@ -166,7 +166,7 @@ def least_extra(problem: Problem, op: Operation, option: JointOption) -> int:
     return extra_memory(problem, op, option, beside).at_most(sum(sizes))
 
 
-def footprint(problem: Problem, plan: Plan) -> Footprint:
+def footprint(problem: Problem, plan: ShardingPlan) -> Footprint:
     """Walks one run of the entry: on the device in the middle of the mesh, which has the largest shard of everything, and on others
     where conversions differ in whether they need a value any more."""
     import numpy as np
@@ -185,7 +185,7 @@ def footprint(problem: Problem, plan: Plan) -> Footprint:
     return found
 
 
-def _walk(problem: Problem, plan: Plan) -> Any:
+def _walk(problem: Problem, plan: ShardingPlan) -> Any:
     if problem.order is None:
         return Walk(problem, plan)
     from distir.passes.sharding.staged_memory import StagedWalk
@@ -241,7 +241,7 @@ class Body:
         return self.numbers.setdefault((value, states), len(self.numbers))
 
 
-def body_of(problem: Problem, plan: Plan, function: FuncOp) -> Body:
+def body_of(problem: Problem, plan: ShardingPlan, function: FuncOp) -> Body:
     found, prices = Body(), problem.prices
     for argument in function.body.block.args:
         found.number(argument, plan.arguments[argument])
@@ -285,7 +285,7 @@ class Walk:
     """Of one run of a program."""
 
     problem: Problem
-    plan: Plan
+    plan: ShardingPlan
     storages: list[Storage] = field(default_factory=list[Storage])
     points: list[Point] = field(default_factory=list[Point])
     extras: dict[int, Extra] = field(default_factory=dict[int, Extra])

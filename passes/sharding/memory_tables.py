@@ -15,13 +15,13 @@ from xdsl.ir import BlockArgument, OpResult, SSAValue
 from distir.interpreters.walk import uses_of, values_read
 from distir.interpreters.work import shares_memory
 from distir.passes.distribution.mesh import AxisStates
-from distir.passes.sharding.choice_network import MOST_WRITTEN, ChoiceNetwork, Crossing, Meeting, View
-from distir.passes.sharding.lifetimes import Frame, Lifetimes, Position, is_returned_in_place, root
+from distir.passes.sharding.choice_network import MOST_WRITTEN, ChoiceNetwork, CostFunction, JointDomain, View
+from distir.passes.sharding.lifetimes import ActiveCall, Lifetimes, Position, is_returned_in_place, root
 from distir.passes.sharding.memory import Point, has_own_memory, least_extra
 from distir.passes.sharding.occurrences import Occurrences, occurrences_of
 from distir.passes.sharding.timeline import SENT
 from distir.passes.solver.elimination import Table
-from distir.passes.solver.shared_values import HeldUse, Indicators, States, held_tables, table_over
+from distir.passes.solver.shared_values import Indicators, LiveUse, States, live_tables, table_over
 from distir.passes.staging.order import Use
 from distir.passes.structure import AnyCall, is_constant
 
@@ -35,15 +35,15 @@ WIDE = MOST_WRITTEN
 
 
 Key = tuple[int, int | None, tuple[View, ...]]
-"""A meeting, what its value shares its memory with, and what operations in progress need."""
+"""A cost function, what its value shares its memory with, and what operations in progress need."""
 
 
 @dataclass(frozen=True)
-class Hold:
+class PointUse:
     """One use of a value, as seen from a program point."""
 
     view: int
-    """What it needs: 0 the produced states, otherwise one of the meeting's needs."""
+    """What it needs: 0 the produced states, otherwise one of the cost function's needs."""
     is_earlier: bool
     """Whether the use's conversion is before the point."""
     is_begun: bool
@@ -56,14 +56,14 @@ class Hold:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What values of one meeting hold at a point."""
+    """What values of one cost function hold at a point."""
 
-    meeting: int
+    cost_function: int
     has_memory: bool
     """Whether the produced value lies in memory of its own."""
     is_born: bool
     """Whether it comes to be at the point."""
-    holds: tuple[Hold, ...]
+    holds: tuple[PointUse, ...]
     returned: int | None = None
     """The hold that returns it in the memory of an argument."""
     converted: int | None = None
@@ -80,7 +80,7 @@ class Occupancy:
     @property
     def key(self) -> Key:
         """What its bytes are a table over."""
-        return self.meeting, self.sharing, self.progress
+        return self.cost_function, self.sharing, self.progress
 
 
 @dataclass(frozen=True)
@@ -109,25 +109,25 @@ class MemoryTables:
         self._lifetimes = Lifetimes(network.problem)
         self._occurrences = occurrences_of(network.problem)
         self._views: dict[SSAValue, dict[Use, int]] = {}
-        self._crossings: dict[Key, Crossing] = {}
+        self._domains: dict[Key, JointDomain] = {}
         self._kept: Sequence[Array] | None = None
         self._sharings: list[Sharing] = []
         self._sharing_of: dict[tuple[str, int, str, int], int] = {}
         self._arrays: dict[Occupancy, Array] = {}
         self._uses: dict[SSAValue, list[tuple[int, Position, Position, bool]]] = {}
 
-    def crossing(self, meeting: int, sharing: int | None = None, progress: tuple[View, ...] = ()) -> Crossing:
-        key = meeting, sharing, progress
-        if key not in self._crossings:
+    def domain(self, cost_function: int, sharing: int | None = None, progress: tuple[View, ...] = ()) -> JointDomain:
+        key = cost_function, sharing, progress
+        if key not in self._domains:
             holder = None if sharing is None else self._sharings[sharing].holder
-            found = self.network.crossing(self.network.meetings[meeting], holder, progress)
-            self._crossings[key] = found if self._kept is None else found.narrowed(self._kept)
-        return self._crossings[key]
+            found = self.network.domain(self.network.cost_functions[cost_function], holder, progress)
+            self._domains[key] = found if self._kept is None else found.narrowed(self._kept)
+        return self._domains[key]
 
     def narrow(self, kept: Sequence[Array]) -> None:
         """From now on only these choices of each variable are of interest: tables get smaller."""
         self._kept = list(kept)
-        self._crossings.clear()
+        self._domains.clear()
         self._arrays.clear()
 
     def at(self, point: Point) -> PointTables:
@@ -145,7 +145,7 @@ class MemoryTables:
 
     # --- what is held ---
 
-    def _add_frame(self, found: PointTables, frame: Frame) -> None:
+    def _add_frame(self, found: PointTables, frame: ActiveCall) -> None:
         is_entry = frame.function is self.problem.entry
         for argument in frame.function.body.block.args:
             self._add_value(found, argument, frame, (), is_entry)
@@ -156,9 +156,11 @@ class MemoryTables:
             for result in op.results:
                 self._add_value(found, result, frame, birth, not shares_memory(op))
 
-    def _add_value(self, found: PointTables, value: SSAValue, frame: Frame, birth: Position, has_memory: bool) -> None:
+    def _add_value(
+        self, found: PointTables, value: SSAValue, frame: ActiveCall, birth: Position, has_memory: bool
+    ) -> None:
         position, is_argument = frame.position, birth == ()
-        holds: list[Hold] = []
+        holds: list[PointUse] = []
         returned = None
         progress: list[View] = []
         for view, start, end, is_returned, use in self._uses_of(value, frame):
@@ -177,10 +179,10 @@ class MemoryTables:
                 holds.append(hold)
         is_born = position == birth or (is_argument and has_memory)
         if is_born or any(hold.is_lasting for hold in holds):
-            meeting = self.network.meeting_of[value]
+            cost_function = self.network.cost_function_of[value]
             sharing = self._shared_by(value) if has_memory else None
             there = Occupancy(
-                meeting, has_memory, is_born, tuple(holds), returned, sharing=sharing, progress=tuple(progress)
+                cost_function, has_memory, is_born, tuple(holds), returned, sharing=sharing, progress=tuple(progress)
             )
             found.occupied[there] += 1
 
@@ -192,7 +194,7 @@ class MemoryTables:
         position: Position,
         rest: set[Use] | None,
         progress: list[View],
-    ) -> Hold:
+    ) -> PointUse:
         """A use as seen from a position, from and until when it holds what it needs; `rest` is for what alone it still does."""
         start, end = held
         number: int | None = None
@@ -201,15 +203,15 @@ class MemoryTables:
             needed = next(
                 each.view for each in self.network.uses[values_read(op)[operand]] if (op, operand) in each.operations
             )
-            meeting = self.network.meetings[self.network.meeting_of[value]]
-            if needed != (meeting.produced, *meeting.needed)[view]:
+            cost_function = self.network.cost_functions[self.network.cost_function_of[value]]
+            if needed != (cost_function.produced, *cost_function.needed)[view]:
                 if needed not in progress:
                     progress.append(needed)
                 number = progress.index(needed)
         is_lasting = end >= position and rest != set()
-        return Hold(view, start < position, start <= position, is_lasting, number)
+        return PointUse(view, start < position, start <= position, is_lasting, number)
 
-    def _add_stage(self, found: PointTables, frame: Frame, stage: int, occurrences: Occurrences) -> None:
+    def _add_stage(self, found: PointTables, frame: ActiveCall, stage: int, occurrences: Occurrences) -> None:
         """What the entry and the loop over microbatches hold on a stage."""
         position = frame.position
         for there in occurrences.by_stage[stage]:
@@ -218,7 +220,7 @@ class MemoryTables:
             if there.birth > position or (not is_born and occurrences.end(there) < position):
                 continue
             views = self._views_of(value)
-            holds: list[Hold] = []
+            holds: list[PointUse] = []
             progress: list[View] = []
             returned = None
             for at in sorted(there.uses, key=lambda at: at.start):
@@ -236,7 +238,7 @@ class MemoryTables:
             if is_born or any(hold.is_lasting for hold in holds):
                 sharing = self._shared_by(value, occurrences.holder(there)) if there.has_memory else None
                 occupancy = Occupancy(
-                    self.network.meeting_of[value],
+                    self.network.cost_function_of[value],
                     there.has_memory,
                     is_born,
                     tuple(dict.fromkeys(holds)) if returned is None else tuple(holds),
@@ -248,10 +250,10 @@ class MemoryTables:
                 found.occupied[occupancy] += 1
 
     def _views_of(self, value: SSAValue) -> Mapping[Use, int]:
-        """For each use of a value, which of its meeting's views it needs."""
+        """For each use of a value, which of its cost function's views it needs."""
         if value not in self._views:
             produced = self.network.produced[value]
-            needed = self.network.meetings[self.network.meeting_of[value]].needed
+            needed = self.network.cost_functions[self.network.cost_function_of[value]].needed
             self._views[value] = {
                 use: 0 if each.view == produced else 1 + needed.index(each.view)
                 for each in self.network.uses[value]
@@ -295,16 +297,16 @@ class MemoryTables:
         options = self.problem.options[value.op]
         return {s: frozenset(o.results[0] for o in options if o.operands[0] in reached) for s, reached in inner.items()}
 
-    def _uses_of(self, value: SSAValue, frame: Frame) -> list[tuple[int, Position, Position, bool, Use]]:
+    def _uses_of(self, value: SSAValue, frame: ActiveCall) -> list[tuple[int, Position, Position, bool, Use]]:
         """Per use the view, from when and until when it holds, and whether it returns the value in an argument's memory."""
         produced = self.network.produced[value]
-        needed = self.network.meetings[self.network.meeting_of[value]].needed
+        needed = self.network.cost_functions[self.network.cost_function_of[value]].needed
         found: list[tuple[int, Position, Position, bool, Use]] = []
         for use in self.network.uses[value]:
             view = 0 if use.view == produced else 1 + needed.index(use.view)
             in_place = is_returned_in_place(frame.function, value, use.operations, frame.shared)
             for op, operand in use.operations:
-                start, end = self._lifetimes.start(op, operand), self._lifetimes.held_until(op, operand)
+                start, end = self._lifetimes.start(op, operand), self._lifetimes.live_until(op, operand)
                 found.append((view, start, end, in_place, (op, operand)))
         return sorted(found, key=lambda use: use[1])
 
@@ -322,91 +324,91 @@ class MemoryTables:
                 found.single[variable] = np.array(sizes, dtype=np.float64)
             return
         value = values_read(op)[point.operand]
-        produced, number = self.network.produced[value], self.network.meeting_of[value]
+        produced, number = self.network.produced[value], self.network.cost_function_of[value]
         for use in self.network.uses[value]:
             if use.view != produced and (op, point.operand) in use.operations:
-                view = 1 + self.network.meetings[number].needed.index(use.view)
+                view = 1 + self.network.cost_functions[number].needed.index(use.view)
                 is_last = has_own_memory(value) and len(uses_of(value)) == 1
                 found.occupied[Occupancy(number, False, False, (), converted=view, is_last=is_last)] += 1
 
     # --- bytes ---
 
     def bytes(self, occupancy: Occupancy) -> Array | None:
-        """Bytes for all combinations of a meeting's choices; None if there are too many."""
-        crossing = self.crossing(*occupancy.key)
-        if prod(crossing.shape) > WIDE:
+        """Bytes for all combinations of a cost function's choices; None if there are too many."""
+        domain = self.domain(*occupancy.key)
+        if prod(domain.shape) > WIDE:
             return None
         if occupancy not in self._arrays:
-            rank = len(crossing.scope)
-            grid = [crossing.along(view, rank) for view in range(len(crossing.placed))]
-            self._arrays[occupancy] = self._bytes_of(occupancy, crossing, grid, crossing.shape)
+            rank = len(domain.scope)
+            grid = [domain.along(view, rank) for view in range(len(domain.placed))]
+            self._arrays[occupancy] = self._bytes_of(occupancy, domain, grid, domain.shape)
         return self._arrays[occupancy]
 
     def by_state(self, occupancy: Occupancy, indicators: Indicators) -> list[Table]:
         """The same of a value with too many uses, as a sum of tables over the choices that are left and indicators of states."""
         import numpy as np
 
-        crossing = self.crossing(*occupancy.key)
-        meeting = self.network.meetings[occupancy.meeting]
+        domain = self.domain(*occupancy.key)
+        cost_function = self.network.cost_functions[occupancy.cost_function]
 
         def states(view: int) -> States:
-            axis, numbers = crossing.placed[view]
-            classes, v = crossing.classes[axis], crossing.scope[axis]
+            axis, numbers = domain.placed[view]
+            classes, v = domain.classes[axis], domain.scope[axis]
             return States(v, numbers[classes if self._kept is None else classes[self._kept[v]]])
 
         if occupancy.converted is not None:
             views = [states(0), states(occupancy.converted)]
-            return [table_over(views, self._transients(meeting, crossing, occupancy))]
-        uses = [HeldUse(states(h.view), h.is_earlier, h.is_begun, h.is_lasting) for h in occupancy.holds]
+            return [table_over(views, self._transients(cost_function, domain, occupancy))]
+        uses = [LiveUse(states(h.view), h.is_earlier, h.is_begun, h.is_lasting) for h in occupancy.holds]
         returned = None if occupancy.returned is None else uses[occupancy.returned].states
         is_shared = occupancy.sharing is not None
         own = states(0)
         if occupancy.is_received:
             own = States(own.variable, np.full_like(own.numbers, -1))
-        return held_tables(
+        return live_tables(
             indicators,
             own,
-            self._sizes(meeting, crossing),
+            self._sizes(cost_function, domain),
             uses,
             occupancy.has_memory,
             occupancy.is_born,
             returned,
-            states(len(crossing.placed) - 1 - len(occupancy.progress)) if is_shared else None,
-            self._is_same(occupancy, crossing) if is_shared else None,
+            states(len(domain.placed) - 1 - len(occupancy.progress)) if is_shared else None,
+            self._is_same(occupancy, domain) if is_shared else None,
         )
 
     def bytes_of(self, occupancy: Occupancy, combinations: Sequence[Array]) -> Array:
-        """Bytes for some combinations: of each variable of the crossing's scope, its class in each."""
-        crossing = self.crossing(*occupancy.key)
-        states = [numbers[combinations[axis]] for axis, numbers in crossing.placed]
-        return self._bytes_of(occupancy, crossing, states, combinations[0].shape)
+        """Bytes for some combinations: of each variable of the domain's scope, its class in each."""
+        domain = self.domain(*occupancy.key)
+        states = [numbers[combinations[axis]] for axis, numbers in domain.placed]
+        return self._bytes_of(occupancy, domain, states, combinations[0].shape)
 
     def _bytes_of(
-        self, occupancy: Occupancy, crossing: Crossing, states: Sequence[Array], shape: tuple[int, ...]
+        self, occupancy: Occupancy, domain: JointDomain, states: Sequence[Array], shape: tuple[int, ...]
     ) -> Array:
         """Bytes for combinations in arrays of this shape: `states` are, per view, its states' numbers."""
-        meeting = self.network.meetings[occupancy.meeting]
+        cost_function = self.network.cost_functions[occupancy.cost_function]
         if occupancy.converted is None:
-            return self._held(meeting, crossing, occupancy, states, shape)
-        return self._moving(meeting, crossing, occupancy, states, shape)
+            return self._held(cost_function, domain, occupancy, states, shape)
+        return self._moving(cost_function, domain, occupancy, states, shape)
 
-    def _sizes(self, meeting: Meeting, crossing: Crossing) -> Array:
+    def _sizes(self, cost_function: CostFunction, domain: JointDomain) -> Array:
         import numpy as np
 
         prices = self.problem.prices
-        return np.array([prices.bytes(meeting.type, s) for s in crossing.states], dtype=np.float64)
+        return np.array([prices.bytes(cost_function.type, s) for s in domain.states], dtype=np.float64)
 
     def _held(
         self,
-        meeting: Meeting,
-        crossing: Crossing,
+        cost_function: CostFunction,
+        domain: JointDomain,
         occupancy: Occupancy,
         states: Sequence[Array],
         shape: tuple[int, ...],
     ) -> Array:
         import numpy as np
 
-        sizes = self._sizes(meeting, crossing)
+        sizes = self._sizes(cost_function, domain)
         source = states[0]
         needs = [states[hold.view] for hold in occupancy.holds]
         first = len(states) - len(occupancy.progress)
@@ -428,7 +430,7 @@ class MemoryTables:
                     kept = kept | ~_any(made, shape)
                 original |= kept
             if occupancy.sharing is not None:
-                original &= ~self._is_same(occupancy, crossing)[states[first - 1], source]
+                original &= ~self._is_same(occupancy, domain)[states[first - 1], source]
             total += np.where(original, sizes[source], 0.0)
         copied: list[Array] = []
         for n, i in enumerate(begun):
@@ -449,19 +451,19 @@ class MemoryTables:
         sharing = self._sharings[occupancy.sharing]
         return sharing.holder, lambda there, states: states in sharing.images.get(there, ())
 
-    def _is_same(self, occupancy: Occupancy, crossing: Crossing) -> Array:
+    def _is_same(self, occupancy: Occupancy, domain: JointDomain) -> Array:
         """By the states of what a value shares its memory with, and its own, whether they are the same memory."""
         import numpy as np
 
         found = self.elsewhere(occupancy)
         assert found is not None
         holder, is_same = found
-        return np.array([[is_same(t, s) for s in crossing.states] for t in dict.fromkeys(holder.states)])
+        return np.array([[is_same(t, s) for s in domain.states] for t in dict.fromkeys(holder.states)])
 
     def _moving(
         self,
-        meeting: Meeting,
-        crossing: Crossing,
+        cost_function: CostFunction,
+        domain: JointDomain,
         occupancy: Occupancy,
         states: Sequence[Array],
         shape: tuple[int, ...],
@@ -469,31 +471,31 @@ class MemoryTables:
         import numpy as np
 
         assert occupancy.converted is not None
-        transient = self._transients(meeting, crossing, occupancy)
+        transient = self._transients(cost_function, domain, occupancy)
         return np.broadcast_to(transient[states[0], states[occupancy.converted]], shape)
 
-    def _transients(self, meeting: Meeting, crossing: Crossing, occupancy: Occupancy) -> Array:
+    def _transients(self, cost_function: CostFunction, domain: JointDomain, occupancy: Occupancy) -> Array:
         """By the states from and to which a value is converted."""
         import numpy as np
 
         assert occupancy.converted is not None
         prices = self.problem.prices
-        transient = np.zeros((len(crossing.states), len(crossing.states)))
-        source, target = (crossing.placed[view][1] for view in (0, occupancy.converted))
+        transient = np.zeros((len(domain.states), len(domain.states)))
+        source, target = (domain.placed[view][1] for view in (0, occupancy.converted))
         for s in dict.fromkeys(source.tolist()):
             for t in dict.fromkeys(target.tolist()):
-                conversion = prices.conversion(meeting.type, crossing.states[s], crossing.states[t])
+                conversion = prices.conversion(cost_function.type, domain.states[s], domain.states[t])
                 if conversion is not None:
                     transient[s, t] = conversion.last_bytes if occupancy.is_last else conversion.transient_bytes
         return transient
 
     def least(self, occupancy: Occupancy) -> Mapping[int, Array]:
-        """Of a meeting with too many combinations, bytes per choice of single variables that are held in any case."""
-        meeting, crossing = (
-            self.network.meetings[occupancy.meeting],
-            self.crossing(*occupancy.key),
+        """Of a cost function with too many combinations, bytes per choice of single variables that are held in any case."""
+        cost_function, domain = (
+            self.network.cost_functions[occupancy.cost_function],
+            self.domain(*occupancy.key),
         )
-        sizes = self._sizes(meeting, crossing)
+        sizes = self._sizes(cost_function, domain)
         found: dict[int, Array] = {}
         views: Sequence[int] = ()
         plain = occupancy.has_memory and occupancy.returned is None and occupancy.sharing is None
@@ -501,8 +503,8 @@ class MemoryTables:
             held = [h.view for h in occupancy.holds if h.is_begun and h.is_lasting and h.progress is None]
             views = [0] if occupancy.is_born else held[:1]
         for view in views:
-            axis, numbers = crossing.placed[view]
-            found[crossing.scope[axis]] = sizes[numbers][crossing.classes[axis]]
+            axis, numbers = domain.placed[view]
+            found[domain.scope[axis]] = sizes[numbers][domain.classes[axis]]
         return found
 
 

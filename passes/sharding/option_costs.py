@@ -10,8 +10,8 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
 from distir.interpreters.walk import values_read
-from distir.passes.sharding.candidates import Candidate, Holding
-from distir.passes.sharding.memory_ahead import Limit
+from distir.passes.sharding.candidates import Candidate, FrontierValue
+from distir.passes.sharding.memory_lookahead import Limit
 from distir.passes.sharding.problem import JointOption, Problem
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class OptionCosts:
         self._times = problem.counts[function.sym_name.data]
         self._options = problem.options[op]
         self._own: Array = problem.runs(op, function) * np.array([option.cost for option in self._options])
-        self._tables: dict[tuple[int, Holding], tuple[Array, Array]] = {}
+        self._tables: dict[tuple[int, FrontierValue], tuple[Array, Array]] = {}
 
     def cheapest_first(self, beam: Sequence[Candidate]) -> Iterator[tuple[int, Candidate, JointOption]]:
         """Candidates with each option that they can take within the limit, and their score at least, least first. What is left out: conversions
@@ -46,7 +46,7 @@ class OptionCosts:
                 possible[row] &= is_possible
             if self._limit is not None:
                 held = self._memory(self._limit, candidate)
-                possible[row] &= held <= self._limit.ahead_bytes
+                possible[row] &= held <= self._limit.lookahead_bytes
                 costs[row] += np.rint(self._limit.price * held).astype(np.int64)
         (places,) = np.nonzero(possible.ravel())
         flat = costs.ravel()
@@ -58,30 +58,30 @@ class OptionCosts:
         """Per option, bytes at the point at which most is held so far."""
         import numpy as np
 
-        ahead, op = candidate.ahead, self._operation
-        assert ahead is not None
-        found: Array = ahead.peak + np.array(limit.memory.moments(ahead, op, self._options))
+        lookahead, op = candidate.lookahead, self._operation
+        assert lookahead is not None
+        found: Array = lookahead.peak + np.array(limit.memory.moments(lookahead, op, self._options))
         for i, value in enumerate(read := values_read(op)):
-            holding = candidate.get(value)
-            if holding is not None and value not in read[:i]:
+            frontier_value = candidate.get(value)
+            if frontier_value is not None and value not in read[:i]:
                 needed = [option.operands[i] for option in self._options]
-                found += np.array(limit.memory.needs(ahead, value, (op, i), needed, holding[0]))
+                found += np.array(limit.memory.needs(lookahead, value, (op, i), needed, frontier_value[0]))
         return found
 
     def _operands(self, candidate: Candidate) -> Iterator[tuple[Array, Array]]:
         values = values_read(self._operation)
         for i, value in enumerate(values):
-            holding = candidate.get(value)
-            if holding is not None and value not in values[:i]:
-                if (found := self._tables.get((i, holding))) is None:
-                    found = self._tables[i, holding] = self._conversions(i, holding)
+            frontier_value = candidate.get(value)
+            if frontier_value is not None and value not in values[:i]:
+                if (found := self._tables.get((i, frontier_value))) is None:
+                    found = self._tables[i, frontier_value] = self._conversions(i, frontier_value)
                 yield found
 
-    def _conversions(self, operand: int, holding: Holding) -> tuple[Array, Array]:
+    def _conversions(self, operand: int, frontier_value: FrontierValue) -> tuple[Array, Array]:
         """Per option, what it costs to have an operand as needed, and whether that is possible."""
         import numpy as np
 
-        (produced, held), type_ = holding, values_read(self._operation)[operand].type
+        (produced, held), type_ = frontier_value, values_read(self._operation)[operand].type
         costs, possible = np.zeros(len(self._options), np.int64), np.ones(len(self._options), bool)
         for i, option in enumerate(self._options):
             needed = option.operands[operand]

@@ -21,7 +21,7 @@ from distir.passes.sharding.integer_program import Infeasible, IntegerProgram
 from distir.passes.sharding.memory import Point
 from distir.passes.sharding.path_weights import every_stage, weights_of
 from distir.passes.sharding.pipeline_time import Path, PipelineTime
-from distir.passes.sharding.plans import Plan
+from distir.passes.sharding.plans import ShardingPlan
 from distir.passes.sharding.problem import Problem
 from distir.passes.sharding.result import Result, result_of
 from distir.passes.sharding.search import (
@@ -188,7 +188,7 @@ class PipelineSearch:
         else:
             choices, known = choices_of(self._problem, self._deadline, weights_of(self._problem, mixture)), None
 
-        def cost(plan: Plan) -> float:
+        def cost(plan: ShardingPlan) -> float:
             time = PipelineTime(self._problem, plan)
             return sum(share * time.along(path) for path, share in mixture)
 

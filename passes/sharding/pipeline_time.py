@@ -16,7 +16,7 @@ from xdsl.ir import OpResult, SSAValue
 from distir.passes.sharding.lifetimes import Position
 from distir.passes.sharding.memory import Body, Reshard, Run, body_of
 from distir.passes.sharding.occurrences import occurrences_of
-from distir.passes.sharding.plans import Plan
+from distir.passes.sharding.plans import ShardingPlan
 from distir.passes.sharding.problem import Problem
 from distir.passes.sharding.timeline import Event, Timeline, timeline_of
 from distir.passes.staging.order import is_stage_call
@@ -51,7 +51,7 @@ class PipelineTime:
     """Of one plan."""
 
     problem: Problem
-    plan: Plan
+    plan: ShardingPlan
     timeline: Timeline = field(init=False)
     picoseconds: list[int] = field(default_factory=list[int])
     """Of each event of the timeline."""

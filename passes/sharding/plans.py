@@ -27,7 +27,7 @@ MESH = "mesh"
 
 
 @dataclass
-class Plan:
+class ShardingPlan:
     """One solution of a problem."""
 
     options: dict[Operation, JointOption]
@@ -45,7 +45,7 @@ class Need:
     states: AxisStates
 
 
-def produced(problem: Problem, plan: Plan, value: SSAValue) -> AxisStates:
+def produced(problem: Problem, plan: ShardingPlan, value: SSAValue) -> AxisStates:
     """The states in which a value comes to be."""
     if isinstance(value, BlockArgument):
         return plan.arguments[value]
@@ -58,14 +58,14 @@ def produced(problem: Problem, plan: Plan, value: SSAValue) -> AxisStates:
     return problem.prices.whole if is_constant(op) else plan.options[op].results[index]
 
 
-def needs(problem: Problem, plan: Plan, function: FuncOp) -> Iterator[tuple[SSAValue, Need]]:
+def needs(problem: Problem, plan: ShardingPlan, function: FuncOp) -> Iterator[tuple[SSAValue, Need]]:
     """Every use in a body, in program order."""
     for op in function.body.block.ops:
         for i, (value, states) in enumerate(zip(values_read(op), needed_by(problem, plan, function, op), strict=True)):
             yield value, Need(op, i, states)
 
 
-def needed_by(problem: Problem, plan: Plan, function: FuncOp, op: Operation) -> Sequence[AxisStates]:
+def needed_by(problem: Problem, plan: ShardingPlan, function: FuncOp, op: Operation) -> Sequence[AxisStates]:
     """The states in which an operation of a function needs its operands."""
     if isinstance(op, ReturnOp):
         return [returned(problem, plan, function, i, value) for i, value in enumerate(op.operands)]
@@ -74,7 +74,7 @@ def needed_by(problem: Problem, plan: Plan, function: FuncOp, op: Operation) -> 
     return plan.options[op].operands if values_read(op) else ()
 
 
-def returned(problem: Problem, plan: Plan, function: FuncOp, index: int, value: SSAValue) -> AxisStates:
+def returned(problem: Problem, plan: ShardingPlan, function: FuncOp, index: int, value: SSAValue) -> AxisStates:
     """The states in which a function returns a result."""
     states = plan.results[function.sym_name.data][index]
     if states is None:
@@ -83,7 +83,7 @@ def returned(problem: Problem, plan: Plan, function: FuncOp, index: int, value: 
     return states
 
 
-def conversions(problem: Problem, plan: Plan, function: FuncOp) -> Iterator[tuple[SSAValue, Need, Conversion]]:
+def conversions(problem: Problem, plan: ShardingPlan, function: FuncOp) -> Iterator[tuple[SSAValue, Need, Conversion]]:
     """Every conversion in a body, at the use for which it is made."""
     held: dict[SSAValue, set[AxisStates]] = defaultdict(set)
     for value, need in needs(problem, plan, function):
@@ -97,7 +97,7 @@ def conversions(problem: Problem, plan: Plan, function: FuncOp) -> Iterator[tupl
         yield value, need, conversion
 
 
-def picoseconds(problem: Problem, plan: Plan) -> int:
+def picoseconds(problem: Problem, plan: ShardingPlan) -> int:
     """The time of one run of the entry, each stage on one stream: options and conversions, as often as their functions run; of several stages,
     those on the longest path."""
     if problem.order is not None:
@@ -111,7 +111,7 @@ def picoseconds(problem: Problem, plan: Plan) -> int:
     return total
 
 
-def cost(problem: Problem, plan: Plan) -> int:
+def cost(problem: Problem, plan: ShardingPlan) -> int:
     """What adds up in a search: that time, of several stages that of all together; and where dividing counts first, what the work and the stored
     values of a device cost."""
     total = picoseconds(problem, plan) if problem.order is None else _every_stage(problem, plan)
@@ -121,7 +121,7 @@ def cost(problem: Problem, plan: Plan) -> int:
     return total + sum(stored_picoseconds(problem, a, plan.arguments[a]) for a in problem.stored)
 
 
-def _every_stage(problem: Problem, plan: Plan) -> int:
+def _every_stage(problem: Problem, plan: ShardingPlan) -> int:
     from distir.passes.sharding.path_weights import every_stage
 
     time = _pipeline_time(problem, plan)
@@ -129,7 +129,7 @@ def _every_stage(problem: Problem, plan: Plan) -> int:
     return sum(times * time.along(path) for path, times in stages(problem))
 
 
-def _pipeline_time(problem: Problem, plan: Plan) -> Any:
+def _pipeline_time(problem: Problem, plan: ShardingPlan) -> Any:
     """A `PipelineTime`, which is made of plans."""
     from distir.passes.sharding import pipeline_time
 
@@ -137,7 +137,7 @@ def _pipeline_time(problem: Problem, plan: Plan) -> Any:
     return time(problem, plan)
 
 
-def annotate(problem: Problem, plan: Plan) -> None:
+def annotate(problem: Problem, plan: ShardingPlan) -> None:
     """Writes a plan into the program: `dist.mesh`, `dist.strategy` on operations, `dist.sharding` on arguments and
     results. Pins are part of it or satisfied, and go."""
     mesh = problem.prices.mesh

@@ -34,7 +34,7 @@ from distir.passes.distribution.margins import Margin, margins_of
 from distir.passes.distribution.mesh import AxisStates, Mesh
 from distir.passes.distribution.options import Option, rule_of
 from distir.passes.distribution.positions import positions_of, starts_of
-from distir.passes.distribution.routes import TARGET, Routes, route
+from distir.passes.distribution.reshard_plans import TARGET, ReshardPlans, reshard_plan
 from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
 from distir.passes.structure import copied
 
@@ -53,7 +53,7 @@ class Price:
 
     picoseconds: int
     """On the device that takes longest."""
-    is_alike: bool = True
+    is_uniform: bool = True
     """Whether all devices have shards of one shape."""
     waits: tuple[int, int] = (0, 0)
     """By how much the time is more than on the device in the middle of the mesh, and on its first one."""
@@ -82,16 +82,18 @@ class Conversion:
 
 @dataclass(eq=False)
 class _Shard:
-    """One shard of a value in some states, and the hops from there."""
+    """One shard of a value in some states, and the steps from there."""
 
     states: AxisStates
     type: Attribute
     bytes: int
-    hops: dict[tuple[int, State], _Hop] = field(default_factory=dict[tuple[int, State], "_Hop"])
+    reshard_steps: dict[tuple[int, State], _ReshardStep] = field(
+        default_factory=dict[tuple[int, State], "_ReshardStep"]
+    )
 
 
 class _Emitted(NamedTuple):
-    """What the operations of one hop take on one device."""
+    """What the operations of one step take on one device."""
 
     picoseconds: int
     memory: int
@@ -104,7 +106,7 @@ class _Emitted(NamedTuple):
     """The coordinate of a device that keeps the source if this one does not, or the other way round."""
 
 
-class _Hop(NamedTuple):
+class _ReshardStep(NamedTuple):
     emitted: _Emitted
     reached: _Shard
 
@@ -172,7 +174,7 @@ class Prices:
         self._values: dict[int, _Value] = {}
         self._alive: list[Attribute] = []
         self._elements: dict[Attribute, int] = {}
-        self._hops: dict[tuple[int, tuple[int, ...], int, tuple[State, ...]], _Emitted] = {}
+        self._reshard_steps: dict[tuple[int, tuple[int, ...], int, tuple[State, ...]], _Emitted] = {}
         self._operations: dict[object, tuple[int, int]] = {}
         self._others: dict[tuple[int, ...], Prices] = {}
         self._messages: dict[tuple[Attribute, int, int], int] = {}
@@ -235,33 +237,37 @@ class Prices:
         return found
 
     def _priced(self, value: _Value, sources: Array, targets: Array) -> Array:
-        """Picoseconds from states to others, by their numbers: the hops of many conversions are the same."""
+        """Picoseconds from states to others, by their numbers: the steps of many conversions are the same."""
         import numpy as np
 
         if not isinstance(value.type, TensorType):
             return np.zeros(len(sources))
-        routes = Routes(self.mesh, [*value.numbers])
-        codes, found = routes.between(value.elements, sources, targets), np.full(len(sources), inf)
-        prices = [np.full((*routes.shape, len(along)), np.nan) for along in routes.along]
+        reshard_plans = ReshardPlans(self.mesh, [*value.numbers])
+        codes, found = reshard_plans.between(value.elements, sources, targets), np.full(len(sources), inf)
+        prices = [np.full((*reshard_plans.shape, len(along)), np.nan) for along in reshard_plans.along]
         for code in (int(each) for each in np.unique(codes) if each >= 0):
             pairs = np.flatnonzero(codes == code)
-            here, total = routes.places[:, TARGET, sources[pairs]], np.zeros(len(pairs))
-            for axis, kind in routes.hops(code):
-                to = routes.places[axis, kind, targets[pairs]]
-                hops = (*here, to)
-                for hop in np.unique(np.stack(hops)[:, np.isnan(prices[axis][hops])], axis=1).T:
-                    states = tuple(along[i] for along, i in zip(routes.along, hop[:-1], strict=True))
-                    prices[axis][tuple(hop)] = self._picoseconds(value, states, axis, routes.along[axis][hop[-1]])
-                total += prices[axis][hops]
+            here, total = reshard_plans.places[:, TARGET, sources[pairs]], np.zeros(len(pairs))
+            for axis, kind in reshard_plans.reshard_steps(code):
+                to = reshard_plans.places[axis, kind, targets[pairs]]
+                reshard_steps = (*here, to)
+                for reshard_step in np.unique(
+                    np.stack(reshard_steps)[:, np.isnan(prices[axis][reshard_steps])], axis=1
+                ).T:
+                    states = tuple(along[i] for along, i in zip(reshard_plans.along, reshard_step[:-1], strict=True))
+                    prices[axis][tuple(reshard_step)] = self._picoseconds(
+                        value, states, axis, reshard_plans.along[axis][reshard_step[-1]]
+                    )
+                total += prices[axis][reshard_steps]
                 here[axis] = to
             found[pairs] = total
         return found
 
     def _picoseconds(self, value: _Value, states: AxisStates, axis: int, after: State) -> float:
-        """Of one hop; infinite if it takes more copies than pay."""
+        """Of one step; infinite if it takes more copies than pay."""
         if _is_fine(states[axis]) or _is_fine(after):
             return inf
-        return self._hop(value, self._shard(value, states), axis, after)[0].picoseconds
+        return self._reshard_step(value, self._shard(value, states), axis, after)[0].picoseconds
 
     def message(self, type_: Attribute, states: AxisStates, sender: int, receiver: int) -> int:
         """Picoseconds to send the shards of a value from one stage to another."""
@@ -299,41 +305,41 @@ class Prices:
         if source == target or not isinstance(value.type, TensorType):
             return Conversion(0, 0, 0)
         try:
-            hops = route(self.mesh, value.elements, source, target)
+            reshard_steps = reshard_plan(self.mesh, value.elements, source, target)
         except DistirError:
             return None
         first = here = self._shard(value, source)
         ends = first.bytes + self._shard(value, target).bytes
         picoseconds, most, last, keeps_source, uses_source = 0, 0, -ends, True, False
         apart: list[tuple[int, int]] = []
-        for axis, after in hops:
+        for axis, after in reshard_steps:
             if _is_fine(here.states[axis]) or _is_fine(after):
                 return None
-            hop, reached = self._hop(value, here, axis, after)
+            reshard_step, reached = self._reshard_step(value, here, axis, after)
             entering = 0 if keeps_source else first.bytes
-            picoseconds, most = picoseconds + hop.picoseconds, max(most, entering + hop.last - ends)
+            picoseconds, most = picoseconds + reshard_step.picoseconds, max(most, entering + reshard_step.last - ends)
             if keeps_source:
-                most = max(most, hop.memory - ends)
-                uses_source = hop.uses_source
-            last = max(last, hop.last - ends)
-            keeps_source &= hop.keeps_source
-            if hop.other is not None:
-                apart.append((axis, hop.other))
+                most = max(most, reshard_step.memory - ends)
+                uses_source = reshard_step.uses_source
+            last = max(last, reshard_step.last - ends)
+            keeps_source &= reshard_step.keeps_source
+            if reshard_step.other is not None:
+                apart.append((axis, reshard_step.other))
             here = reached
         return Conversion(picoseconds, most, last, keeps_source, uses_source, tuple(apart))
 
-    def _hop(self, value: _Value, here: _Shard, axis: int, after: State) -> _Hop:
+    def _reshard_step(self, value: _Value, here: _Shard, axis: int, after: State) -> _ReshardStep:
         key = (axis, after)
-        if (found := here.hops.get(key)) is None:
+        if (found := here.reshard_steps.get(key)) is None:
             before = here.states[axis]
             ends = [self.mesh.local_state(axis, state, here.states, self._device) for state in (before, after)]
-            price = self._hop_price(cast(TensorType[Any], here.type), axis, *ends)
+            price = self._reshard_step_price(cast(TensorType[Any], here.type), axis, *ends)
             states = (*here.states[:axis], after, *here.states[axis + 1 :])
-            found = here.hops[key] = _Hop(price, self._shard(value, states))
+            found = here.reshard_steps[key] = _ReshardStep(price, self._shard(value, states))
         return found
 
-    def _hop_price(self, local: TensorType[Any], axis: int, before: State, after: State) -> _Emitted:
-        """One hop from shards of this type. Unless the cost model looks at shapes, dims that the hop does not change are merged with those that it does, or with each other: what counts is of
+    def _reshard_step_price(self, local: TensorType[Any], axis: int, before: State, after: State) -> _Emitted:
+        """One step from shards of this type. Unless the cost model looks at shapes, dims that the step does not change are merged with those that it does, or with each other: what counts is of
         which of them others are outside."""
         shape, states = local.get_shape(), (before, after)
         if not self._sees_shapes:
@@ -353,10 +359,10 @@ class Prices:
                 places = {dim: i + (i >= at) for i, dim in enumerate(dims)}
                 states = tuple(replace(s, dim=places[s.dim]) if s in cuts else s for s in states)
         key = (self._element_number(local.element_type), shape, axis, states)
-        if (price := self._hops.get(key)) is None:
+        if (price := self._reshard_steps.get(key)) is None:
             type_ = TensorType(local.element_type, shape)
             found = [self._emitted(type_, axis, group, *states) for group in self._groups[axis]]
-            price = self._hops[key] = max(found, key=lambda one: one.picoseconds)
+            price = self._reshard_steps[key] = max(found, key=lambda one: one.picoseconds)
             self.groups_differ |= any(one.picoseconds != price.picoseconds for one in found)
         return price
 
@@ -400,7 +406,7 @@ class Prices:
         try:
             largest, restated, flops = self._on_device(op, options, states, self._device)
             is_by_place = bool(starts_of(op, options, self.mesh, 0))
-            if all(map(self.mesh.is_alike, states)) and not is_by_place:
+            if all(map(self.mesh.is_uniform, states)) and not is_by_place:
                 return Price(largest, restated=restated, flops=flops)
             devices = self._differing(states, is_by_place)
             found = {device: self._on_device(op, options, states, device)[0] for device in devices}
@@ -499,7 +505,7 @@ class Prices:
         self, rule: Rule | None, options: Sequence[Option], states: Sequence[AxisStates], device: int
     ) -> dict[str, int | Fraction]:
         """What divides each factor that is cut and that sizes carry."""
-        if all(map(self.mesh.is_alike, states)):
+        if all(map(self.mesh.is_uniform, states)):
             return dict[str, int | Fraction](cut_factors(options, self.mesh))
         carried = {factor for factors in rule.sizes.values() for factor in factors} if rule is not None else set[str]()
         cut = carried & cut_factors(options, self.mesh).keys()

@@ -13,7 +13,7 @@ from operator import mul
 from typing import TYPE_CHECKING, Any
 
 from distir.passes.sharding.memory import Footprint, footprint
-from distir.passes.sharding.plans import Plan
+from distir.passes.sharding.plans import ShardingPlan
 from distir.passes.sharding.relaxation import Relaxation
 from distir.passes.solver.bounds import Bounds, minimum
 from distir.passes.solver.deadline import NEVER, Deadline
@@ -40,7 +40,7 @@ class Found:
     """A plan that some prices made the fastest."""
 
     choices: list[int]
-    plan: Plan
+    plan: ShardingPlan
     cost: float
     """Picoseconds, and what breaks ties."""
     memory: Footprint

@@ -170,7 +170,7 @@ class Problem:
         """Whether a function is the entry or the loop of a staged program: a schedule says when each of its operations runs."""
         return self.order is not None and (function is self.entry or function is self.order.function)
 
-    def note_alike(self, argument: BlockArgument, first: BlockArgument) -> None:
+    def note_same_as(self, argument: BlockArgument, first: BlockArgument) -> None:
         """Says that an argument is passed as another of its function is."""
         self._alike[argument] = first
 
@@ -373,8 +373,8 @@ def _joint_options(op: Operation, per_axis: Sequence[list[Option]], prices: Pric
     if not best:
         what = "no option that its pins allow" if rejected else "no option"
         raise DistirError(f"{op.name} of {[list(shape_of(v)) for v in op.operands]} has {what} over {dict(mesh.axes)}")
-    found = sorted(best.values(), key=lambda option: not option.price.is_alike)
-    alike = [option for option in found if option.price.is_alike]
+    found = sorted(best.values(), key=lambda option: not option.price.is_uniform)
+    alike = [option for option in found if option.price.is_uniform]
     if mesh.devices > MOST_WRITTEN and any(s != prices.whole for o in alike for s in (*o.operands, *o.results)):
         return alike
     return found
@@ -407,7 +407,7 @@ def stored_states(prices: Prices, type_: Attribute) -> list[AxisStates]:
 
     def is_stored(states: AxisStates) -> bool:
         is_uneven = any(isinstance(s, Sharded) and not s.is_even(n) for s, n in zip(states, mesh.sizes, strict=True))
-        return not mesh.conflict(states) and (is_uneven or mesh.is_alike(states))
+        return not mesh.conflict(states) and (is_uneven or mesh.is_uniform(states))
 
     return [states for states in product(*per_axis) if is_stored(states)]
 
@@ -435,7 +435,7 @@ def _add_arguments(problem: Problem, function: FuncOp, stored: set[SSAValue], pi
             known[key] = [s for s in found if not (is_entry and any(isinstance(state, Partial) for state in s))]
         states = pins.states(known[key], attributes, argument.type, f"argument {argument.index}")
         problem.arguments[argument] = states
-        problem.note_alike(argument, first.setdefault((key, tuple(states)), argument))
+        problem.note_same_as(argument, first.setdefault((key, tuple(states)), argument))
 
 
 def _add_results(problem: Problem, function: FuncOp, pins: Pins) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from distir.passes.sharding.choice_network import MOST_WRITTEN, ChoiceNetwork, Crossing
+from distir.passes.sharding.choice_network import MOST_WRITTEN, ChoiceNetwork, JointDomain
 from distir.passes.sharding.memory import Point
 from distir.passes.sharding.memory_tables import Key, MemoryTables, Occupancy, PointTables
 from distir.passes.solver.elimination import Network, Table
@@ -68,7 +68,7 @@ class Relaxation:
                 own[v] = own[v] + price * sizes
         for costs, kept in zip(own, self.kept, strict=True):
             network.variable(costs[kept].tolist())
-        plain: list[Key] = [(meeting, None, ()) for meeting in self.choices.tables]
+        plain: list[Key] = [(cost_function, None, ()) for cost_function in self.choices.tables]
         for key in dict.fromkeys((*plain, *weights)):
             self._add(network, key, weights.get(key, {}))
         for table in (table for tables in self.choices.by_state.values() for table in tables):
@@ -79,11 +79,11 @@ class Relaxation:
         import numpy as np
 
         table = self.choices.tables.get(key[0]) if key[1:] == (None, ()) else None
-        crossing = self.memory.crossing(*key)
+        domain = self.memory.domain(*key)
         total: Array | None = None
         if isinstance(table, Table):
             index = [np.unique(c) for c in self._left(table.scope, table.classes)]
-            total, table = self._time(table.costs[np.ix_(*index)]).reshape(crossing.shape), None
+            total, table = self._time(table.costs[np.ix_(*index)]).reshape(domain.shape), None
         for occupancy, weight in weights.items():
             held = self.memory.bytes(occupancy)
             if held is None:
@@ -92,7 +92,7 @@ class Relaxation:
             else:
                 total = weight * held if total is None else total + weight * held
         if total is not None:
-            network.add(Table(crossing.scope, self._left(crossing.scope, crossing.classes), total))
+            network.add(Table(domain.scope, self._left(domain.scope, domain.classes), total))
         if table is not None:
             for v in table.scope:
                 table = table.keep(v, self.kept[v])
@@ -122,7 +122,7 @@ class Relaxation:
             for occupancy, count in tables.occupied.items():
                 key = occupancy.key
                 found = self.memory.bytes(occupancy)
-                if found is None and occupancy.meeting in self.choices.by_state:
+                if found is None and occupancy.cost_function in self.choices.by_state:
                     for table in self.memory.by_state(occupancy, indicators):
                         numbers[-1].append(network.add_limited(Table(table.scope, table.classes, count * table.costs)))
                 elif found is None:
@@ -130,8 +130,8 @@ class Relaxation:
                 else:
                     held[key] = held.get(key, 0.0) + count * found
             for key, found in held.items():
-                crossing = self.memory.crossing(*key)
-                table = Table(crossing.scope, self._left(crossing.scope, crossing.classes), found)
+                domain = self.memory.domain(*key)
+                table = Table(domain.scope, self._left(domain.scope, domain.classes), found)
                 numbers[-1].append(network.add_limited(table))
             for v, sizes in tables.single.items():
                 left = sizes[self.kept[v]]
@@ -148,9 +148,9 @@ class Relaxation:
             found.append(network.add_limited(Table((v,), (np.arange(len(left)),), left)))
         return found
 
-    def classes_left(self, crossing: Crossing) -> tuple[Array, ...]:
-        """For each variable of a crossing, the classes of its choices that are left."""
-        return self._left(crossing.scope, crossing.classes)
+    def classes_left(self, domain: JointDomain) -> tuple[Array, ...]:
+        """For each variable of a domain, the classes of its choices that are left."""
+        return self._left(domain.scope, domain.classes)
 
     def cost(self, choices: Sequence[int]) -> float:
         """Of an assignment without prices."""
@@ -165,9 +165,9 @@ class Relaxation:
             if held is None:
                 total += count * sum(float(sizes[choices[v]]) for v, sizes in self.memory.least(occupancy).items())
             else:
-                crossing = self.memory.crossing(*occupancy.key)
+                domain = self.memory.domain(*occupancy.key)
                 total += count * float(
-                    held[tuple(c[choices[v]] for v, c in zip(crossing.scope, crossing.classes, strict=True))]
+                    held[tuple(c[choices[v]] for v, c in zip(domain.scope, domain.classes, strict=True))]
                 )
         return total
 
@@ -188,11 +188,11 @@ class Relaxation:
                     for v, sizes in self.memory.least(occupancy).items():
                         found[v] += price * count * sizes[self.kept[v]]
                     continue
-                crossing = self.memory.crossing(*occupancy.key)
-                here = [int(c[choices[v]]) for v, c in zip(crossing.scope, crossing.classes, strict=True)]
-                for axis, v in enumerate(crossing.scope):
+                domain = self.memory.domain(*occupancy.key)
+                here = [int(c[choices[v]]) for v, c in zip(domain.scope, domain.classes, strict=True)]
+                for axis, v in enumerate(domain.scope):
                     along = held[tuple(slice(None) if i == axis else n for i, n in enumerate(here))]
-                    found[v] += price * count * along[crossing.classes[axis][self.kept[v]]]
+                    found[v] += price * count * along[domain.classes[axis][self.kept[v]]]
         return found
 
     def keep(self, chosen: Mapping[int, Array]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from distir.passes.sharding.makespan import makespan_seconds, most_waited_seconds
 from distir.passes.sharding.memory import Footprint, Point
-from distir.passes.sharding.plans import Plan, picoseconds
+from distir.passes.sharding.plans import ShardingPlan, picoseconds
 from distir.passes.sharding.problem import Problem
 
 
@@ -15,7 +15,7 @@ from distir.passes.sharding.problem import Problem
 class Result:
     """What a search found."""
 
-    plan: Plan
+    plan: ShardingPlan
     seconds: float
     """The time of one run, as the simulator has it."""
     bound_seconds: float
@@ -34,7 +34,7 @@ class Result:
 
 def result_of(
     problem: Problem,
-    plan: Plan,
+    plan: ShardingPlan,
     bound_seconds: float | None,
     memory: Footprint,
     binding: Sequence[Point] = (),

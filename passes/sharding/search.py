@@ -17,7 +17,7 @@ from distir.passes.sharding.integer_program import Infeasible, IntegerProgram, S
 from distir.passes.sharding.least_memory import Least, least_memory
 from distir.passes.sharding.memory import Footprint, Point, footprint
 from distir.passes.sharding.path_weights import Weights
-from distir.passes.sharding.plans import Plan, cost, picoseconds
+from distir.passes.sharding.plans import ShardingPlan, cost, picoseconds
 from distir.passes.sharding.problem import Problem
 from distir.passes.sharding.result import Result, result_of
 from distir.passes.sharding.within_memory import WithinMemory
@@ -70,7 +70,7 @@ SOLVERS = ("own", "highs")
 class Solved:
     """A plan that costs least, where costs add up; or the best that was found."""
 
-    plan: Plan
+    plan: ShardingPlan
     lower: float | None
     """Picoseconds that no plan costs less than; None: than this one."""
     memory: Footprint
@@ -78,7 +78,7 @@ class Solved:
     prices: Sequence[float] = ()
 
 
-Cost = Callable[[Plan], float]
+Cost = Callable[[ShardingPlan], float]
 """Picoseconds of a plan where costs add up."""
 
 
@@ -128,7 +128,7 @@ def check_cutoff(problem: Problem, least_seconds: float) -> None:
         raise TooSlow(least_seconds, problem.cutoff)
 
 
-def _bound(problem: Problem, plan: Plan, lower: float) -> float:
+def _bound(problem: Problem, plan: ShardingPlan, lower: float) -> float:
     """Seconds of which a plan's are as much more as its cost is more than a lower bound of all costs."""
     ratio = max(0.0, lower) / (cost(problem, plan) or 1)
     return picoseconds(problem, plan) * 1e-12 * min(1.0, ratio)
@@ -267,7 +267,7 @@ def by_integer_program(
 
 def solved_within(
     program: IntegerProgram, memory_limit: int | None, constrained: list[Point]
-) -> tuple[Solution, Plan | None, Footprint]:
+) -> tuple[Solution, ShardingPlan | None, Footprint]:
     """A solution of the program, and its plan if that is within the limit; otherwise the points at which it is not are constrained from now on."""
     try:
         solution = program.solve()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from distir.interpreters.work import shares_memory
 from distir.passes.sharding.memory import Body, Footprint, Point, Storage, Walk, extra_memory
-from distir.passes.sharding.plans import Plan
+from distir.passes.sharding.plans import ShardingPlan
 from distir.passes.sharding.prices import Conversion
 from distir.passes.sharding.problem import Problem
 from distir.passes.sharding.timeline import Event, Timeline
@@ -57,7 +57,7 @@ class Inside:
 
 
 @dataclass(slots=True)
-class Held:
+class LiveStorage:
     """A storage beside those that calls have to themselves."""
 
     storage: Storage
@@ -102,13 +102,13 @@ class StagedWalk:
     """Of one run of the scheduled program."""
 
     problem: Problem
-    plan: Plan
+    plan: ShardingPlan
     timeline: Timeline
     conversions: list[Conversion] = field(default_factory=list[Conversion])
     """All that are made, in calls and beside."""
     _converted: dict[int, Conversion] = field(default_factory=dict[int, Conversion])
     """By event."""
-    _held: list[Held] = field(default_factory=list[Held])
+    _held: list[LiveStorage] = field(default_factory=list[LiveStorage])
     _numbers: dict[int, int] = field(default_factory=dict[int, int])
     """The storage of each instance of a value."""
     _bodies: dict[str, Body] = field(default_factory=dict[str, Body])
@@ -143,7 +143,7 @@ class StagedWalk:
 
     # --- which storages there are -----------------------------------------------------------------------------------
 
-    def _of(self, number: int) -> Held:
+    def _of(self, number: int) -> LiveStorage:
         return self._held[self._numbers[number]]
 
     def _allocate(self, at: int, number: int) -> None:
@@ -155,7 +155,7 @@ class StagedWalk:
 
     def _hold(self, at: int, storage: Storage) -> int:
         self._made[at].append(len(self._held))
-        self._held.append(Held(storage, at))
+        self._held.append(LiveStorage(storage, at))
         return len(self._held) - 1
 
     def _use(self, at: int, number: int) -> None:

@@ -18,7 +18,7 @@ from distir.dialects.dist import PutRowsOp, TakeRowsOp
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.pipeline.stages import phase_of, stage_of
-from distir.passes.sharding.plans import Plan, needed_by, produced, returned
+from distir.passes.sharding.plans import ShardingPlan, needed_by, produced, returned
 from distir.passes.sharding.prices import Conversion
 from distir.passes.sharding.problem import Problem
 from distir.passes.staging.order import Order, Use, is_stage_call
@@ -62,7 +62,7 @@ class Timeline:
     """Of one plan."""
 
     problem: Problem
-    plan: Plan
+    plan: ShardingPlan
     order: Order
     events: list[Event] = field(default_factory=list[Event])
     instances: list[Instance] = field(default_factory=list[Instance])
@@ -282,7 +282,7 @@ class Timeline:
         return self._forms.setdefault((value, states), len(self._forms))
 
 
-def timeline_of(problem: Problem, plan: Plan) -> Timeline:
+def timeline_of(problem: Problem, plan: ShardingPlan) -> Timeline:
     """That of a plan of a staged program; the last one is kept."""
     known = problem.known.get("timeline")
     if isinstance(known, Timeline) and known.plan is plan:

@@ -15,12 +15,12 @@ from math import inf
 
 from distir.passes.sharding.branching import Branching
 from distir.passes.sharding.choice_network import ChoiceNetwork
-from distir.passes.sharding.first_plan import add_first_plan
+from distir.passes.sharding.knapsack_weights import KnapsackWeights, Uncounted
 from distir.passes.sharding.least_memory import Least
 from distir.passes.sharding.memory import Footprint
 from distir.passes.sharding.pricing import EXACT, Found, Pricing
+from distir.passes.sharding.primal_heuristic import add_heuristic_plan
 from distir.passes.sharding.relaxation import Relaxation
-from distir.passes.sharding.wide_amounts import Uncounted, WideAmounts
 from distir.passes.solver.bounds import Bounds
 from distir.passes.solver.deadline import NEVER, Deadline, OutOfTime
 from distir.passes.solver.elimination import Network, Table
@@ -78,7 +78,7 @@ class WithinMemory:
         if not pricing.improve(PRICES):
             return
         if pricing.best is None:
-            self.least = add_first_plan(pricing)
+            self.least = add_heuristic_plan(pricing)
             self.is_infeasible = self.least is not None and self.least.lower_bytes > pricing.limit
             if self.is_infeasible:
                 return
@@ -184,7 +184,7 @@ class WithinMemory:
         """Costs of what is left, few variables eliminated; per point the numbers of limited tables, and what has too many combinations for one.
         No variable on which that depends is eliminated."""
         network, held, occupied = self.relaxation.limited_apart()
-        told = {o: WideAmounts.beside(network, self.relaxation, o) for of_point in occupied for o in of_point}
+        told = {o: KnapsackWeights.beside(network, self.relaxation, o) for of_point in occupied for o in of_point}
         least = [
             {o: self.relaxation.add_least(network, o, count) for o, count in of_point.items()} for of_point in occupied
         ]
@@ -211,7 +211,7 @@ class WithinMemory:
         if not network.drop_impossible():
             self.is_infeasible = pricing.best is None
             return False
-        tables = (*(t.costs.size for t in network.tables), *(t.size for t in network.wide_tables))
+        tables = (*(t.costs.size for t in network.tables), *(t.size for t in network.implicit_tables))
         limited = {(t.scope, t.costs.shape): t.costs.size for t in network.limited.values()}
         cells = sum(tables) + sum(limited.values())
         if cells > most_cells or cells * SECONDS_EACH > pricing.deadline.left:
@@ -242,9 +242,9 @@ class WithinMemory:
                 program.forbid(chosen)
 
 
-def _is_told(network: Network, amounts: WideAmounts) -> bool:
+def _is_told(network: Network, amounts: KnapsackWeights) -> bool:
     """Whether a table of costs has all choices that memory depends on."""
-    return any(set(amounts.scope) <= set(table.scope) for table in network.wide_tables)
+    return any(set(amounts.scope) <= set(table.scope) for table in network.implicit_tables)
 
 
 def _count_what_is_held(program: TableProgram, network: Network, point: int, wide: Sequence[Uncounted]) -> bool:

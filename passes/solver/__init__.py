@@ -1,3 +1,3 @@
 """How a network of tables is minimised. It knows arrays and deadlines alone, no IR: `elimination` (exact where tables stay small), `bounds` (by passing
-messages), `wide_tables` and `shared_values` (tables over many variables, of few parts), `sparse_tables` and `sparse_elimination` (what bounds leave of
+messages), `implicit_tables` and `shared_values` (tables over many variables, of few parts), `sparse_tables` and `sparse_elimination` (what bounds leave of
 tables), `table_program` (the integer program of what is left). All of it ends at one `deadline`."""

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from distir.passes.solver.deadline import NEVER, Deadline, OutOfTime
 from distir.passes.solver.elimination import MOST_ENTRIES, Network, Table
+from distir.passes.solver.implicit_tables import ImplicitTable
 from distir.passes.solver.sparse_elimination import cheapest_within
 from distir.passes.solver.sparse_tables import TooManyRows
-from distir.passes.solver.wide_tables import WideTable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -136,7 +136,7 @@ class _Search:
             *(network.own[v].min() for v in network.left),
             *(table.costs.min() for table in network.tables),
         ]
-        least += [table.paid.min() for table in network.wide_tables]
+        least += [table.paid.min() for table in network.implicit_tables]
         self._upper, self._lower = inf, float(sum(least))
         self._dived = 0
 
@@ -224,7 +224,7 @@ class Bounds:
         self._network = network
         self._own = {v: network.own[v] for v in network.left}
         self._tables: list[_Dense | _Wide] = [_Dense(table) for table in network.tables]
-        self._tables += [_Wide(table) for table in network.wide_tables]
+        self._tables += [_Wide(table) for table in network.implicit_tables]
         self._of: dict[int, list[tuple[_Dense | _Wide, int]]] = {v: [] for v in self._own}
         for table in self._tables:
             for axis, v in enumerate(table.scope):
@@ -374,7 +374,7 @@ class _Dense(_Moved):
 class _Wide(_Moved):
     """One that is not written down."""
 
-    def __init__(self, table: WideTable):
+    def __init__(self, table: ImplicitTable):
         super().__init__(table.scope, table.classes)
         self.table = table
         self.minimum = float(table.least(0).min())

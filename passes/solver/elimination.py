@@ -17,7 +17,7 @@ from distir.passes.solver.deadline import NEVER, Deadline
 if TYPE_CHECKING:
     import numpy as np
 
-    from distir.passes.solver.wide_tables import WideTable
+    from distir.passes.solver.implicit_tables import ImplicitTable
 
     Array = np.ndarray[Any, Any]
 
@@ -71,7 +71,7 @@ class Network:
         self._kept: list[Array] = []
         self._tables: dict[int, Table] = {}
         self._of: list[set[int]] = []
-        self._wide: dict[int, WideTable] = {}
+        self._wide: dict[int, ImplicitTable] = {}
         self._limited: dict[int, Table] = {}
         self._made = 0
         self._steps: list[_Eliminated] = []
@@ -107,7 +107,7 @@ class Network:
             self._of[v].add(self._made)
         self._made += 1
 
-    def add_wide(self, table: WideTable) -> None:
+    def add_wide(self, table: ImplicitTable) -> None:
         """Adds a table that is too large to write down. Its variables are eliminated once it is not."""
         self._wide[self._made] = table
         self._made += 1
@@ -123,13 +123,15 @@ class Network:
     def limited(self) -> Mapping[int, Table]:
         return self._limited
 
-    def reweigh(self, own: Mapping[int, Array], tables: Sequence[Array], wide_tables: Sequence[WideTable]) -> None:
-        """Replaces the costs of variables, of `tables` and of `wide_tables` by others that have the same sums."""
+    def reweigh(
+        self, own: Mapping[int, Array], tables: Sequence[Array], implicit_tables: Sequence[ImplicitTable]
+    ) -> None:
+        """Replaces the costs of variables, of `tables` and of `implicit_tables` by others that have the same sums."""
         for v, costs in own.items():
             self._own[v] = costs
         for (t, table), costs in zip(self._tables.items(), tables, strict=True):
             self._tables[t] = Table(table.scope, table.classes, costs)
-        self._wide = dict(zip(self._wide, wide_tables, strict=True))
+        self._wide = dict(zip(self._wide, implicit_tables, strict=True))
 
     def copy(self) -> Network:
         """Another network of the same tables."""
@@ -155,7 +157,7 @@ class Network:
         return list(self._tables.values())
 
     @property
-    def wide_tables(self) -> Sequence[WideTable]:
+    def implicit_tables(self) -> Sequence[ImplicitTable]:
         return list(self._wide.values())
 
     def cost(self, choices: Sequence[int]) -> float:

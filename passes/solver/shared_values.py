@@ -29,7 +29,7 @@ class States:
 
 
 @dataclass(frozen=True, eq=False)
-class HeldUse:
+class LiveUse:
     """A use of a value, as seen from a program point: whether its conversion is before the point; the same or at it; whether it is held
     at the point or later."""
 
@@ -70,11 +70,11 @@ def conversion_tables(network: Network, produced: States, needed: Sequence[State
     return found
 
 
-def held_tables(
+def live_tables(
     indicators: Indicators,
     produced: States,
     sizes: Array,
-    uses: Sequence[HeldUse],
+    uses: Sequence[LiveUse],
     has_memory: bool,
     is_born: bool,
     returned: States | None = None,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from distir.passes.solver.deadline import NEVER, Deadline
 from distir.passes.solver.elimination import Network, Table
+from distir.passes.solver.implicit_tables import ImplicitTable
 from distir.passes.solver.sparse_tables import SparseTable, TooManyRows
-from distir.passes.solver.wide_tables import WideTable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,7 +109,7 @@ class _SparseElimination:
         least = {v: float(network.own[v].min()) for v in network.left}
         self._own = {v: network.own[v] - least[v] for v in network.left}
         tables = [(table, float(table.costs.min())) for table in network.tables]
-        wide = [(table, float(table.least(0).min())) for table in network.wide_tables]
+        wide = [(table, float(table.least(0).min())) for table in network.implicit_tables]
         self._most = most - network.settled - sum(least.values()) - sum(low for _, low in (*tables, *wide))
         """What choices may cost beyond what they cost at least."""
         self._left = {v: own <= self._most for v, own in self._own.items()}
@@ -155,7 +155,7 @@ class _SparseElimination:
         amounts[resource] = table.costs.reshape(-1)
         return replace(free, amounts=amounts)
 
-    def _written(self, table: WideTable, most: float, most_rows: int) -> SparseTable:
+    def _written(self, table: ImplicitTable, most: float, most_rows: int) -> SparseTable:
         """The combinations of the choices that are left."""
         import numpy as np
 

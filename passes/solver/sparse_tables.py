@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from distir.passes.solver.elimination import Table
-from distir.passes.solver.wide_tables import WideTable
+from distir.passes.solver.implicit_tables import ImplicitTable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,7 +65,7 @@ class SparseTable:
         return replace(self, numbers={number: np.arange(len(self.costs), dtype=np.int32)})
 
     @staticmethod
-    def of_wide(table: WideTable, most: float, most_rows: int, resources: int = 0) -> SparseTable:
+    def of_wide(table: ImplicitTable, most: float, most_rows: int, resources: int = 0) -> SparseTable:
         """The same of a table that is not written down. Raises TooManyRows.
 
         Uses are added one by one. What those that are missing take at least is known exactly for each source and set of open states: each of

@@ -51,7 +51,7 @@ class TableProgram:
         self._chosen = {v: self._binaries(len(network.own[v])) for v in network.left}
         self._classes: dict[tuple[int, bytes], list[Any]] = {}
         self._cells: dict[tuple[tuple[int, ...], tuple[bytes, ...]], Array] = {}
-        tables = [*network.tables, *(Table(*wide.written()) for wide in network.wide_tables)]
+        tables = [*network.tables, *(Table(*wide.written()) for wide in network.implicit_tables)]
         costs: Terms = [
             (x, float(c)) for v in network.left for x, c in zip(self._chosen[v], network.own[v], strict=True)
         ]
@@ -111,7 +111,7 @@ class TableProgram:
         terms: Terms = [(z, -1.0)]
         for v, of_choices in zip(scope, classes, strict=True):
             alike = (of_choices == of_choices[self.positions[v]]).tolist()
-            terms += [(x, 1.0) for x, is_alike in zip(self._chosen[v], alike, strict=True) if is_alike]
+            terms += [(x, 1.0) for x, is_uniform in zip(self._chosen[v], alike, strict=True) if is_uniform]
         self._row(terms, "<=", len(scope) - 1.0)
         self._held[point].append((z, more))
         self._limited_row(self._held[point])

@@ -23,7 +23,7 @@ from distir.passes.distribution.batch.entry_axis import axis_of_entry
 from distir.passes.distribution.inline import erase_unreached
 from distir.passes.distribution.pipeline.stages import function_of, taken_by
 from distir.passes.outline_repeats import token
-from distir.passes.structure import cloned, functions, is_constant_expression, name_alike, unique_symbol
+from distir.passes.structure import cloned, functions, is_constant_expression, share_name_hint, unique_symbol
 
 
 def run_before_loop(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shards: int) -> None:
@@ -92,7 +92,7 @@ class _Hoisting:
         for old, value in zip(call.results, parts.returned, strict=True):
             states.setdefault(given[value], states[old])
             if isinstance(value.owner, Operation):
-                name_alike([given[value]], old.name_hint)
+                share_name_hint([given[value]], old.name_hint)
             old.replace_all_uses_with(given[value])
         call.detach()
         call.erase()
@@ -193,6 +193,6 @@ def _call(function: FuncOp, operands: Sequence[SSAValue], instead: CallOp) -> Ca
     assert last is not None
     assert instead.parent is not None
     for result, value in zip(call.results, last.operands, strict=True):
-        name_alike([result], value.name_hint)
+        share_name_hint([result], value.name_hint)
     instead.parent.insert_op_before(call, instead)
     return call

@@ -21,7 +21,7 @@ from distir.dialects.sharding import AxesAttr
 from distir.passes.distribution.pipeline.stages import PHASE, STAGE, VIRTUAL
 from distir.passes.staging.order import Order, is_stage_call
 from distir.passes.staging.zeros import zeros_behind
-from distir.passes.structure import argument_attributes, functions, give_body, name_alike, result_attributes
+from distir.passes.structure import argument_attributes, functions, give_body, result_attributes, share_name_hint
 
 Key = tuple[SSAValue, int | None, int]
 """A value of the staged program, of which microbatch (None outside the loop), and on which stage."""
@@ -71,7 +71,7 @@ class _Schedule(Order):
         placed = [(argument, stage) for group in groups for stage in self.places[group[0]] for argument in group]
         self.block = Block(arg_types=[self._on_stage(argument.type, stage) for argument, stage in placed])
         for (argument, stage), new in zip(placed, self.block.args, strict=True):
-            name_alike([new], argument.name_hint)
+            share_name_hint([new], argument.name_hint)
             self.made[argument, None, stage] = new
         attributes = argument_attributes(self.entry)
         return [attributes[argument.index] for argument, _ in placed]
@@ -123,7 +123,7 @@ class _Schedule(Order):
         if source != stage:
             sent = SendOp(self.get(value, microbatch, source), self._on_stage(value.type, stage))
             self.block.add_op(sent)
-            name_alike(sent.results, value.name_hint)
+            share_name_hint(sent.results, value.name_hint)
             self.made[value, microbatch, stage] = sent.output
             return sent.output
         self._make(cast(OpResult, value).op, microbatch, stage)
@@ -192,7 +192,7 @@ class _Schedule(Order):
 
     def _define(self, op: Operation, made: Operation, microbatch: int | None, stage: int) -> None:
         for old, new in zip(op.results, made.results, strict=True):
-            name_alike([new], old.name_hint)
+            share_name_hint([new], old.name_hint)
             self.made[old, microbatch, stage] = new
 
     # --- devices ----------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from distir.dialects.dist import (
 from distir.dialects.dist.communication import CommunicationOp
 from distir.dialects.reductions import Reduction
 from distir.passes.distribution.inline import erase_unreached
-from distir.passes.structure import cloned, functions, name_alike, unique_symbol
+from distir.passes.structure import cloned, functions, share_name_hint, unique_symbol
 
 KEEPS_ZERO = (CommunicationOp, ConcatOp, FirstOnlyOp, InsertOp, ScaleOp, SliceOp)
 """What makes only zeros of zeros alone."""
@@ -97,7 +97,7 @@ class _Zeros:
         for index in reversed(indices):
             argument = block.args[index]
             op = ZerosOp(argument.type)
-            name_alike(op.results, argument.name_hint)
+            share_name_hint(op.results, argument.name_hint)
             first = block.first_op
             assert first is not None
             block.insert_op_before(op, first)

@@ -46,7 +46,7 @@ def fastest(choices: ChoiceNetwork, limit: int | None, seconds: int = 20) -> int
 def _solved(network: Network, numbers: list[list[int]], limit: int, seconds: int) -> list[int] | None:
     import pytoulbar2
 
-    tables = [*network.tables, *(Table(*wide.written()) for wide in network.wide_tables)]
+    tables = [*network.tables, *(Table(*wide.written()) for wide in network.implicit_tables)]
     top = 1 + round(sum(float(t[np.isfinite(t)].max(initial=0)) for t in (*network.own, *(t.costs for t in tables))))
     cfn: Any = pytoulbar2.CFN(top)
     for v, own in enumerate(network.own):

@@ -149,9 +149,11 @@ class Simulated:
 
     def trace(self, path: str) -> None:
         """Writes the timeline of every operation for Perfetto."""
-        from distir.backends.trace import View, write_trace
+        from distir.backends.trace import TraceView, write_trace
 
-        write_trace(self.analysis.expansion, path, View((0, self.analysis.summary.makespan_picoseconds), None, "op"))
+        write_trace(
+            self.analysis.expansion, path, TraceView((0, self.analysis.summary.makespan_picoseconds), None, "op")
+        )
 
     def __str__(self) -> str:
         return table_text(_rows({"program": self.name, **self.figures}))
@@ -188,12 +190,12 @@ def _explanation(module: ModuleOp) -> list[str]:
 
 
 def _write_trace(args: Namespace, analysis: Analysis) -> None:
-    from distir.backends.trace import View, write_trace
+    from distir.backends.trace import TraceView, write_trace
 
     count, makespan = analysis.summary.devices, analysis.summary.makespan_picoseconds
     window = parse_window(args.window, makespan) if args.window else None
     devices = parse_devices(args.devices, count) if args.devices else None
-    write_trace(analysis.expansion, args.trace, View(window, devices, args.depth or "op"))
+    write_trace(analysis.expansion, args.trace, TraceView(window, devices, args.depth or "op"))
 
 
 def parse_window(text: str, makespan: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-Held = Sequence[Mapping[Any, int]]
+LiveBytes = Sequence[Mapping[Any, int]]
 """What each operation takes that its part then holds, once, and how large it is."""
 
 EVEN, SLOWER, HALVINGS = 1.2, 1.1, 6
@@ -21,57 +21,57 @@ ROUNDING = 1e-12
 """Loads are differences of sums: parts whose loads differ by less, relatively, are equally heavy."""
 
 
-def dividing_cuts(weights: Sequence[float], held: Held, parts: int, slower: float = SLOWER) -> list[int]:
+def dividing_cuts(weights: Sequence[float], live: LiveBytes, parts: int, slower: float = SLOWER) -> list[int]:
     """Bounds of `parts` balanced parts; where one holds more than `EVEN` times its share of all, of cuts that are at most `slower` times as
     heavy one in which the largest part is smaller, down to that (by halving what is between, so not the very smallest)."""
     best = balanced_cuts(weights, parts)
     slowest, too_small = slower * _largest(weights, best), 0.0
     bound = enough = max(
-        EVEN * _size(held) / parts, max([_size([each]) for each in held])
+        EVEN * _size(live) / parts, max([_size([each]) for each in live])
     )  # no part holds less than one operation
     for _ in range(HALVINGS):
-        if (most := _size_of_largest(held, best)) <= max(enough, too_small):
+        if (most := _size_of_largest(live, best)) <= max(enough, too_small):
             break
-        found = balanced_cuts(weights, parts, held, bound)
+        found = balanced_cuts(weights, parts, live, bound)
         if found and _largest(weights, found) <= slowest:
-            best, most = found, _size_of_largest(held, found)
+            best, most = found, _size_of_largest(live, found)
         else:
             too_small = bound
         bound = (max(enough, too_small) + most) / 2
     return best
 
 
-def is_more_even(held: Held, bounds: Sequence[int], other: Held, other_bounds: Sequence[int]) -> bool:
+def is_more_even(live: LiveBytes, bounds: Sequence[int], other: LiveBytes, other_bounds: Sequence[int]) -> bool:
     """Whether another cut is uneven and the largest part of this one holds less."""
-    return is_uneven(other, other_bounds) and _size_of_largest(held, bounds) < _size_of_largest(other, other_bounds)
+    return is_uneven(other, other_bounds) and _size_of_largest(live, bounds) < _size_of_largest(other, other_bounds)
 
 
-def is_uneven(held: Held, bounds: Sequence[int]) -> bool:
+def is_uneven(live: LiveBytes, bounds: Sequence[int]) -> bool:
     """Whether a part holds more than `EVEN` times its share of all."""
-    return _size_of_largest(held, bounds) > EVEN * _size(held) / (len(bounds) - 1)
+    return _size_of_largest(live, bounds) > EVEN * _size(live) / (len(bounds) - 1)
 
 
 def _largest(weights: Sequence[float], bounds: Sequence[int]) -> float:
     return max(sum(weights[start:stop]) for start, stop in pairwise(bounds))
 
 
-def _size_of_largest(held: Held, bounds: Sequence[int]) -> int:
-    return max(_size(held[start:stop]) for start, stop in pairwise(bounds))
+def _size_of_largest(live: LiveBytes, bounds: Sequence[int]) -> int:
+    return max(_size(live[start:stop]) for start, stop in pairwise(bounds))
 
 
-def _size(held: Held) -> int:
-    return sum({what: size for each in held for what, size in each.items()}.values())
+def _size(live: LiveBytes) -> int:
+    return sum({what: size for each in live for what, size in each.items()}.values())
 
 
-def _reach(held: Held, stops: int, most: float) -> np.ndarray:
+def _reach(live: LiveBytes, stops: int, most: float) -> np.ndarray:
     """For each stop the earliest start of a part that ends there and holds at most `most` (the stop itself: not even one operation does)."""
     start, size, times, found = 0, 0, Counter[Any](), np.zeros(stops + 1, int)
-    for stop, each in enumerate(held, 1):
+    for stop, each in enumerate(live, 1):
         size += sum(bytes_ for what, bytes_ in each.items() if not times[what])
         times.update(each.keys())
         while size > most:
-            times.subtract(held[start].keys())
-            size -= sum(bytes_ for what, bytes_ in held[start].items() if not times[what])
+            times.subtract(live[start].keys())
+            size -= sum(bytes_ for what, bytes_ in live[start].items() if not times[what])
             start += 1
         found[stop] = start
     return found
@@ -92,7 +92,7 @@ def _fewest(starts: np.ndarray) -> float:
     return parts
 
 
-def balanced_cuts(weights: Sequence[float], parts: int, held: Held = (), most: float = inf) -> list[int]:
+def balanced_cuts(weights: Sequence[float], parts: int, live: LiveBytes = (), most: float = inf) -> list[int]:
     """Bounds of `parts` contiguous non-empty parts whose heaviest part is lightest (then, whose squares are), of those in which no part
     holds more than `most`; empty if there are none.
 
@@ -100,7 +100,7 @@ def balanced_cuts(weights: Sequence[float], parts: int, held: Held = (), most: f
     program over prefixes adds up squares, in which the last part of a longer prefix never begins earlier (squares are convex), so that
     each row takes O(n log n): O(parts n log n) in all."""
     n, prefix = len(weights), np.concatenate([[0.0], np.cumsum(weights)])
-    reach = _reach(held, n, most) if most < inf else np.zeros(n + 1, int)
+    reach = _reach(live, n, most) if most < inf else np.zeros(n + 1, int)
     if n < parts or _fewest(reach) > parts:
         return []
     low, high = max([*weights, prefix[-1] / parts]), prefix[-1]

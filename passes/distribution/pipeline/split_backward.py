@@ -22,7 +22,7 @@ from distir.passes.distribution.pipeline.stages import (
     function_of,
     taken_by,
 )
-from distir.passes.structure import cloned, functions, is_constant_expression, name_alike, unique_symbol, user_of
+from distir.passes.structure import cloned, functions, is_constant_expression, share_name_hint, unique_symbol, user_of
 
 
 def split_backward(module: ModuleOp, assignment: Assignment) -> None:
@@ -125,11 +125,11 @@ def _calls(call: CallOp, halves: _Halves) -> tuple[CallOp, CallOp]:
         made.append(CallOp(halves.names[half], operands, [v.type for v in halves.leaves[half]]))
         made[half].attributes.update(call.attributes)
         for result, value in zip(made[half].results, halves.leaves[half], strict=True):
-            name_alike([result], value.name_hint)
+            share_name_hint([result], value.name_hint)
         block.insert_op_before(made[half], call)
     for old, (half, index) in zip(call.results, halves.results, strict=True):
         new = made[half].results[index]
-        name_alike([new], old.name_hint)
+        share_name_hint([new], old.name_hint)
         old.replace_all_uses_with(new)
     block.erase_op(call)
     return made[0], made[1]

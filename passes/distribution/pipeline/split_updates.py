@@ -13,7 +13,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.inline import inline_call
 from distir.passes.distribution.pipeline.stages import function_of, taken_by
-from distir.passes.structure import functions, is_constant_expression, name_alike, unique_symbol
+from distir.passes.structure import functions, is_constant_expression, share_name_hint, unique_symbol
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class SplitUpdates:
             block.insert_op_before(own, call)
             given.update(zip(part.gives, own.results, strict=True))
         for result, value in zip(call.results, last.operands, strict=True):
-            name_alike([given[value]], result.name_hint)
+            share_name_hint([given[value]], result.name_hint)
             result.replace_all_uses_with(given[value])
         block.erase_op(call)
 

@@ -11,7 +11,7 @@ from benchmarks.gpt_training import gpt_step
 from benchmarks.training_workloads import gat_step, wide_resnet_step
 from distir.passes.sharding.beam import Beam, NoPlan
 from distir.passes.sharding.beam_within import beam_plan
-from distir.passes.sharding.memory_ahead import Limit, MemoryAhead
+from distir.passes.sharding.memory_lookahead import Limit, MemoryLookahead
 from distir.passes.sharding.problem import Problem
 from distir.passes.sharding.result import Result
 from distir.passes.sharding.search import best_plan
@@ -53,7 +53,7 @@ def test_what_a_candidate_holds_is_never_more_than_its_plan_needs(workload: str)
     for result in (best_plan(problem), Beam(problem, 4).search()):
         peak = result.memory.peak_bytes
         alone = only(problem, result)
-        found = Beam(alone, 1, Limit(MemoryAhead(alone), peak, 0.0)).search()
+        found = Beam(alone, 1, Limit(MemoryLookahead(alone), peak, 0.0)).search()
         assert found.memory.peak_bytes == peak
         assert found.seconds == result.seconds
 

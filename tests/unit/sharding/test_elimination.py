@@ -13,10 +13,10 @@ from distir.passes.solver import bounds as bounds_module
 from distir.passes.solver.bounds import Bounds, cheapest, minimum
 from distir.passes.solver.deadline import Deadline
 from distir.passes.solver.elimination import Network, Table
-from distir.passes.solver.shared_values import HeldUse, Indicators, States, conversion_tables, held_tables
+from distir.passes.solver.implicit_tables import ImplicitTable
+from distir.passes.solver.shared_values import Indicators, LiveUse, States, conversion_tables, live_tables
 from distir.passes.solver.sparse_elimination import Resource, cheapest_within
 from distir.passes.solver.sparse_tables import SparseTable
-from distir.passes.solver.wide_tables import WideTable
 
 COSTS = st.one_of(st.integers(0, 20).map(float), st.just(inf))
 
@@ -163,7 +163,7 @@ def test_a_state_that_several_uses_need_is_paid_once(
     network = built(own, tables)
     distinct = [np.unique(need, return_inverse=True) for need in needs]
     classes = (np.arange(len(own[0])), *(found.reshape(-1) for _, found in distinct))
-    table = WideTable(
+    table = ImplicitTable(
         tuple(range(len(own))), classes, np.zeros(len(own[0])), opening, tuple(need for need, _ in distinct)
     )
     network.add_wide(table)
@@ -247,9 +247,9 @@ def test_what_a_value_holds_is_counted_by_indicators(
     network = Network()
     for numbers in (produced, *needs):
         network.variable([0.0] * len(numbers))
-    uses = [HeldUse(States(v, need), *at) for v, (need, at) in enumerate(zip(needs, when, strict=True), 1)]
+    uses = [LiveUse(States(v, need), *at) for v, (need, at) in enumerate(zip(needs, when, strict=True), 1)]
     leaving = None if returned is None else uses[returned].states
-    tables = held_tables(
+    tables = live_tables(
         Indicators(network), States(0, produced), sizes, uses, has_memory, has_memory and is_born, leaving
     )
     for table in tables:

@@ -41,7 +41,7 @@ def test_larger_ones_are_even_in_all_axes_together(replicas: int, has_uneven: bo
     """Rows of which each of the replicas has six, on four tensor ranks: either axis alone divides them."""
     problem = posed(replicas, 4, batch=12 * replicas)
     options = [option for found in problem.options.values() for option in found]
-    assert any(not option.price.is_alike for option in options) == has_uneven
+    assert any(not option.price.is_uniform for option in options) == has_uneven
     assert any(states[0] != REPLICATED for option in options for states in option.results)
 
 

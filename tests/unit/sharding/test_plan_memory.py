@@ -8,8 +8,8 @@ import pytest
 
 from distir.passes.sharding.beam import Beam
 from distir.passes.sharding.memory import footprint
-from distir.passes.sharding.memory_ahead import Limit, MemoryAhead
-from distir.passes.sharding.plans import Plan, conversions, needs, produced
+from distir.passes.sharding.memory_lookahead import Limit, MemoryLookahead
+from distir.passes.sharding.plans import ShardingPlan, conversions, needs, produced
 from distir.passes.sharding.problem import Problem
 from distir.passes.sharding.result import result_of
 from tests.slow_machine import written
@@ -20,7 +20,7 @@ from tests.unit.sharding.test_uneven_search import compare_with_its_program, pro
 TRIES = 200
 
 
-def is_possible(problem: Problem, plan: Plan) -> bool:
+def is_possible(problem: Problem, plan: ShardingPlan) -> bool:
     """Whether there are collectives for every conversion, and every result can leave."""
     last = problem.entry.body.block.last_op
     assert last is not None
@@ -33,10 +33,10 @@ def is_possible(problem: Problem, plan: Plan) -> bool:
     return all(problem.prices.conversion(*ends) is not None for ends in sources)
 
 
-def drawn(problem: Problem, random: Random) -> Plan | None:
+def drawn(problem: Problem, random: Random) -> ShardingPlan | None:
     """A plan of random choices; None if none of many is possible."""
     for _ in range(TRIES):
-        plan = Plan(
+        plan = ShardingPlan(
             {op: random.choice(options) for op, options in problem.options.items()},
             {argument: random.choice(states) for argument, states in problem.arguments.items()},
             {name: [random.choice(s) if s else None for s in found] for name, found in problem.results.items()},
@@ -59,7 +59,7 @@ def check_a_random_plan(program: Program, sizes: tuple[int, ...], machine: str, 
     result = result_of(problem, plan, 0.0, footprint(problem, plan))
     if all(conversion.uses_source for conversion in found):
         alone, peak = only(problem, result), result.memory.peak_bytes
-        assert Beam(alone, 1, Limit(MemoryAhead(alone), peak, 0.0)).search().memory.peak_bytes == peak
+        assert Beam(alone, 1, Limit(MemoryLookahead(alone), peak, 0.0)).search().memory.peak_bytes == peak
         seen["ahead"] += 1
     compare_with_its_program(program, problem, result, machine)
 

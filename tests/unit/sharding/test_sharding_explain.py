@@ -7,7 +7,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.sharding import ShardingAttr
 from distir.interpreters.entry import entry_function
 from distir.passes.sharding.explain import difference, explain, explanation, memory_lines
-from distir.passes.sharding.plans import Plan
+from distir.passes.sharding.plans import ShardingPlan
 from distir.passes.sharding.problem import Problem
 from distir.passes.sharding.result import Result
 from distir.passes.sharding.search import best_plan
@@ -68,7 +68,7 @@ def test_explain_within_a_limit_prices_what_fits_and_says_what_binds():
     assert any("no memory constraint binds" in line for line in memory_lines(problem, best_plan(problem, 7108), 7108))
 
 
-def _as_in(problem: Problem, other: Result, text: str) -> Plan:
+def _as_in(problem: Problem, other: Result, text: str) -> ShardingPlan:
     """The plan that this problem has when its MatMul is pinned as in the text."""
     copy = problem_of(problem.module, (("tp", 2),))
     for op in copy.options:

@@ -23,7 +23,7 @@ from distir.passes.microbatch import MicrobatchPass
 from distir.passes.pipeline_schedule import PipelineSchedulePass
 from distir.passes.pipeline_stages import PipelineStagesPass
 from distir.passes.sharding.pipeline_search import STAGES, PipelineSearch
-from distir.passes.sharding.plans import Plan, annotate
+from distir.passes.sharding.plans import ShardingPlan, annotate
 from distir.passes.sharding.prices import Prices
 from distir.passes.sharding.problem import Problem, build
 from distir.passes.sharding.search import SOLVERS, best_plan
@@ -45,7 +45,7 @@ def staged_problem(
     return build(module, "main", prices, parse_batch("", entry_function(module)), schedule=schedule)
 
 
-def scheduled(problem: Problem, plan: Plan) -> Simulation:
+def scheduled(problem: Problem, plan: ShardingPlan) -> Simulation:
     """What the simulator says of the program that a plan becomes."""
     assert problem.order is not None
     annotate(problem, plan)

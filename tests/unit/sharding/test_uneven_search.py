@@ -21,7 +21,7 @@ from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
-from distir.passes.sharding import choice_network, memory_tables, relaxation, wide_amounts, within_memory
+from distir.passes.sharding import choice_network, knapsack_weights, memory_tables, relaxation, within_memory
 from distir.passes.sharding.beam import Beam
 from distir.passes.sharding.choice_network import ChoiceNetwork
 from distir.passes.sharding.integer_program import Infeasible
@@ -57,7 +57,7 @@ def problem_of(program: Program, sizes: tuple[int, ...], machine: str, uneven: b
 
 
 def is_uneven(result: Result) -> bool:
-    return any(not option.price.is_alike for option in result.plan.options.values())
+    return any(not option.price.is_uniform for option in result.plan.options.values())
 
 
 def check(program: Program, sizes: tuple[int, ...], machine: str, seen: Counter[str]) -> None:
@@ -161,7 +161,7 @@ def check_prices(program: Program, sizes: tuple[int, ...], machine: str, seen: C
         every = problem_of(program, sizes, machine)
     for found, expected in zip(some.options.values(), every.options.values(), strict=True):
         assert [option.price for option in found] == [option.price for option in expected]
-        seen["uneven"] += sum(not option.price.is_alike for option in found)
+        seen["uneven"] += sum(not option.price.is_uniform for option in found)
 
 
 def test_prices_of_uneven_shards_are_those_of_all_devices(tmp_path: Path):
@@ -218,7 +218,7 @@ def test_values_whose_conversions_are_told_state_by_state(
     check: Check, count: int, largest: int, machine: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """As those with many uses are; here all whose tables are not small."""
-    for module in (choice_network, relaxation, wide_amounts):
+    for module in (choice_network, relaxation, knapsack_weights):
         monkeypatch.setattr(module, "MOST_WRITTEN", 8)
     monkeypatch.setattr(memory_tables, "WIDE", 8)
     monkeypatch.setattr(choice_network, "MOST_USES", 0)
@@ -230,7 +230,7 @@ def test_memory_of_wide_values_is_counted_for_the_combinations_that_are_left(
     count: int, largest: int, monkeypatch: pytest.MonkeyPatch
 ):
     """Where no table is written down that need not be, and integer programs end nothing."""
-    for module in (choice_network, relaxation, wide_amounts):
+    for module in (choice_network, relaxation, knapsack_weights):
         monkeypatch.setattr(module, "MOST_WRITTEN", 8)
     monkeypatch.setattr(memory_tables, "WIDE", 8)
     for name in ("SMALL_TABLES", "LARGEST_PROGRAM", "MIDDLE_PROGRAM", "SMALL_PROGRAM"):

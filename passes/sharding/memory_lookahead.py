@@ -58,7 +58,7 @@ class Extent:
 
 
 @dataclass
-class Ahead:
+class Lookahead:
     """A partial plan's memory: what is settled, and changes since then."""
 
     totals: Array
@@ -76,12 +76,12 @@ class Ahead:
         found = self.changed.get(value)
         return self.extents[value] if found is None else found
 
-    def next(self, dying: Iterable[object]) -> Ahead:
+    def next(self, dying: Iterable[object]) -> Lookahead:
         """The start of a step, without what no later one looks at."""
         extents = {**self.extents, **self.changed}
         for key in dying:
             extents.pop(key, None)  # pyright: ignore[reportArgumentType, reportCallIssue]
-        return Ahead(self.totals, self.worst, self.peak, extents)
+        return Lookahead(self.totals, self.worst, self.peak, extents)
 
 
 @dataclass
@@ -104,7 +104,7 @@ class _Life:
     least: int
 
 
-class MemoryAhead:
+class MemoryLookahead:
     """Of one problem."""
 
     def __init__(self, problem: Problem):
@@ -132,60 +132,64 @@ class MemoryAhead:
 
     # --- what choices change ---
 
-    def start(self) -> Ahead:
+    def start(self) -> Lookahead:
         """Nothing is chosen yet."""
         worst = int(self._least.argmax())
-        return Ahead(self._least, worst, int(self._least[worst]), {})
+        return Lookahead(self._least, worst, int(self._least[worst]), {})
 
-    def chosen(self, ahead: Ahead, op: Operation, option: JointOption) -> Ahead:
+    def chosen(self, lookahead: Lookahead, op: Operation, option: JointOption) -> Lookahead:
         """An operation does one option."""
-        return self._with(ahead, self._moment(op, option), ahead.changed)
+        return self._with(lookahead, self._moment(op, option), lookahead.changed)
 
-    def produced(self, ahead: Ahead, value: SSAValue, states: AxisStates) -> Ahead:
+    def produced(self, lookahead: Lookahead, value: SSAValue, states: AxisStates) -> Lookahead:
         """A value is produced in some states."""
         extent, changes = self._production(value, states)
-        return self._with(ahead, changes, {**ahead.changed, value: extent})
+        return self._with(lookahead, changes, {**lookahead.changed, value: extent})
 
-    def used(self, ahead: Ahead, value: SSAValue, use: Use, states: AxisStates, produced: AxisStates) -> Ahead:
+    def used(
+        self, lookahead: Lookahead, value: SSAValue, use: Use, states: AxisStates, produced: AxisStates
+    ) -> Lookahead:
         """A value is needed in some states."""
-        extent, changes = self._use(value, use, states, produced, ahead.extent(value))
-        return self._with(ahead, changes, {**ahead.changed, value: extent})
+        extent, changes = self._use(value, use, states, produced, lookahead.extent(value))
+        return self._with(lookahead, changes, {**lookahead.changed, value: extent})
 
-    def _with(self, ahead: Ahead, changes: Sequence[Change], changed: Mapping[SSAValue, Extent]) -> Ahead:
-        peak = ahead.peak + self._bytes_at(ahead.worst, changes)
-        return Ahead(ahead.totals, ahead.worst, peak, ahead.extents, (*ahead.changes, changes), changed)
+    def _with(self, lookahead: Lookahead, changes: Sequence[Change], changed: Mapping[SSAValue, Extent]) -> Lookahead:
+        peak = lookahead.peak + self._bytes_at(lookahead.worst, changes)
+        return Lookahead(
+            lookahead.totals, lookahead.worst, peak, lookahead.extents, (*lookahead.changes, changes), changed
+        )
 
-    def settled(self, ahead: Ahead) -> Ahead:
+    def settled(self, lookahead: Lookahead) -> Lookahead:
         """With the peak that changes lead to."""
-        totals = ahead.totals.copy()
-        for changes in ahead.changes:
+        totals = lookahead.totals.copy()
+        for changes in lookahead.changes:
             for change in changes:
                 _apply(totals, change)
         worst = int(totals.argmax())
-        return Ahead(totals, worst, int(totals[worst]), ahead.extents, (), ahead.changed)
+        return Lookahead(totals, worst, int(totals[worst]), lookahead.extents, (), lookahead.changed)
 
-    def moments(self, ahead: Ahead, op: Operation, options: Sequence[JointOption]) -> list[int]:
+    def moments(self, lookahead: Lookahead, op: Operation, options: Sequence[JointOption]) -> list[int]:
         """Per option, by how much more than the peak is held at the point of the peak for its moment and what it produces."""
         sizes: dict[object, int] = {}
         found: list[int] = []
         for option in options:
-            total = self._bytes_at(ahead.worst, self._moment(op, option))
+            total = self._bytes_at(lookahead.worst, self._moment(op, option))
             for value, states in zip(op.results, option.results, strict=True):
                 if (value, states) not in sizes:
-                    sizes[value, states] = self._bytes_at(ahead.worst, self._production(value, states)[1])
+                    sizes[value, states] = self._bytes_at(lookahead.worst, self._production(value, states)[1])
                 total += sizes[value, states]
             found.append(total)
         return found
 
     def needs(
-        self, ahead: Ahead, value: SSAValue, use: Use, needed: Sequence[AxisStates], produced: AxisStates
+        self, lookahead: Lookahead, value: SSAValue, use: Use, needed: Sequence[AxisStates], produced: AxisStates
     ) -> list[int]:
         """For each way to need a value, by how much more is held at the point of the peak."""
         sizes: dict[AxisStates, int] = {}
         for states in dict.fromkeys(needed):
             is_possible = self._problem.prices.conversion(value.type, produced, states) is not None
-            changes = self._use(value, use, states, produced, ahead.extent(value))[1] if is_possible else NOTHING
-            sizes[states] = self._bytes_at(ahead.worst, changes)
+            changes = self._use(value, use, states, produced, lookahead.extent(value))[1] if is_possible else NOTHING
+            sizes[states] = self._bytes_at(lookahead.worst, changes)
         return [sizes[states] for states in needed]
 
     def _bytes_at(self, point: int, changes: Sequence[Change]) -> int:
@@ -287,7 +291,7 @@ class MemoryAhead:
             key=lambda use: points.operand[use],
         )
         converted = [points.operand[use] for use in uses]
-        held = [self._held_until(use, is_last=use == uses[-1]) for use in uses]
+        held = [self._live_until(use, is_last=use == uses[-1]) for use in uses]
         settled: list[int] = []
         for end in held:
             settled.append(max(end, settled[-1] if settled else birth - 1))
@@ -330,7 +334,7 @@ class MemoryAhead:
             return points.run[op] + 1, ()
         return max(points.run[op], source.settled[-1]) + 1, source.own
 
-    def _held_until(self, use: Use, is_last: bool) -> int:
+    def _live_until(self, use: Use, is_last: bool) -> int:
         op, index = use
         if isinstance(op, CallOp):
             argument = self._problem.callee(op).body.block.args[index]
@@ -415,7 +419,7 @@ class _Points:
 class Limit:
     """Of the memory of plans."""
 
-    memory: MemoryAhead
+    memory: MemoryLookahead
     bytes: int
     price: float
     """Picoseconds that a candidate may cost more for a byte less at its peak."""
@@ -423,7 +427,7 @@ class Limit:
     """What plans were found to need beyond what is counted ahead."""
 
     @property
-    def ahead_bytes(self) -> int:
+    def lookahead_bytes(self) -> int:
         """What may be counted ahead."""
         return self.bytes - self.uncounted_bytes
 

@@ -1,8 +1,8 @@
-"""The cheapest hops by which values get from one sharding to another. In go a mesh, states, and pairs of them; out comes a number for each pair that tells its
-hops. Each changes one axis, to its target or by way of the whole (or, of a window, of the parts that it overlaps).
+"""The cheapest steps by which values get from one sharding to another. In go a mesh, states, and pairs of them; out comes a number for each pair that tells its
+steps. Each changes one axis, to its target or by way of the whole (or, of a window, of the parts that it overlaps).
 
-Hops are weighed by the elements that the collective moves (ring algorithms; Patarasuk & Yuan, JPDC 2009) and a constant for its latency, so that every
-machine takes the same route: cuts and reductions early, gathers late. Of routes as cheap, one is taken of the fewest hops, along the first axes first. All pairs are
+Steps are weighed by the elements that the collective moves (ring algorithms; Patarasuk & Yuan, JPDC 2009) and a constant for its latency, so that every
+machine takes the same reshard plan: cuts and reductions early, gathers late. Of reshard plans as cheap, one is taken of the fewest steps, along the first axes first. All pairs are
 relaxed together, as by Bellman and Ford, over what the axes of each may be on the way."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Sharded, State, Windowed
-from distir.passes.distribution.conversions import collective, hops
+from distir.passes.distribution.conversions import collective, reshard_steps
 from distir.passes.distribution.mesh import AxisStates, Mesh, dim_of
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ COPY_SHARE = 1 / 16
 PARTS = 1 << 10
 """Weights are whole numbers of such parts of an element: their sums are exact, whatever the order."""
 TARGET, BASE, WHOLE, SOURCE = range(4)
-"""What an axis is on the way; where a hop leads is one of the first three."""
+"""What an axis is on the way; where a step leads is one of the first three."""
 MOST_PAIRS = 1 << 16
 """So many are relaxed together."""
 
 
-def route(mesh: Mesh, elements: int, source: AxisStates, target: AxisStates) -> tuple[tuple[int, State], ...]:
-    """The cheapest hops from one to the other, as (axis, next state along it), for a value of so many elements. Raises DistirError if no collectives do it."""
+def reshard_plan(mesh: Mesh, elements: int, source: AxisStates, target: AxisStates) -> tuple[tuple[int, State], ...]:
+    """The cheapest steps from one to the other, as (axis, next state along it), for a value of so many elements. Raises DistirError if no collectives do it."""
     found = _places(mesh, elements, *_alike(mesh, source, target))
     if found is None:
         raise DistirError(f"no collectives take a value from {source} to {target} over {dict(mesh.axes)}")
@@ -55,13 +55,13 @@ def _reached(kind: int, target: State) -> State:
 def _places(mesh: Mesh, elements: int, source: AxisStates, target: AxisStates) -> tuple[tuple[int, int], ...] | None:
     import numpy as np
 
-    routes = Routes(mesh, (source, target))
-    (found,) = routes.between(elements, np.array([0]), np.array([1]))
-    return None if found < 0 else tuple(routes.hops(int(found)))
+    reshard_plans = ReshardPlans(mesh, (source, target))
+    (found,) = reshard_plans.between(elements, np.array([0]), np.array([1]))
+    return None if found < 0 else tuple(reshard_plans.reshard_steps(int(found)))
 
 
 def _alike(mesh: Mesh, source: AxisStates, target: AxisStates) -> tuple[AxisStates, AxisStates]:
-    """States between which routes are the same, and which stand for many: dims are numbered as they come."""
+    """States between which reshard plans are the same, and which stand for many: dims are numbered as they come."""
     numbers: dict[int, int] = {}
 
     def numbered(state: State) -> State:
@@ -72,8 +72,8 @@ def _alike(mesh: Mesh, source: AxisStates, target: AxisStates) -> tuple[AxisStat
     return tuple(map(numbered, source)), tuple(map(numbered, target))
 
 
-class Routes:
-    """The routes between some states on a mesh."""
+class ReshardPlans:
+    """The reshard plans between some states on a mesh."""
 
     def __init__(self, mesh: Mesh, states: Sequence[AxisStates]):
         import numpy as np
@@ -95,7 +95,7 @@ class Routes:
         self.shape = tuple(map(len, self.along))
 
     def between(self, elements: int, sources: Array, targets: Array) -> Array:
-        """The route of each pair, for a value of so many elements; -1 if no collectives do it. Values that are cut evenly take the routes of even meshes."""
+        """The reshard plan of each pair, for a value of so many elements; -1 if no collectives do it. Values that are cut evenly take the reshard plans of even meshes."""
         import numpy as np
 
         found, is_even = np.full(len(sources), -1), np.ones(len(sources), dtype=bool)
@@ -109,17 +109,17 @@ class Routes:
                     found[pairs] = self._relaxed(weights, sources[pairs], targets[pairs])
         return found
 
-    def hops(self, route: int) -> Iterator[tuple[int, int]]:
-        """The axis of each hop of a route, and the kind of place that it leads to."""
+    def reshard_steps(self, reshard_plan: int) -> Iterator[tuple[int, int]]:
+        """The axis of each step of a reshard plan, and the kind of place that it leads to."""
         base = _base(len(self.shape))
         digits: list[int] = []
-        while route:
-            route, digit = divmod(route, base)
+        while reshard_plan:
+            reshard_plan, digit = divmod(reshard_plan, base)
             digits.append(digit - 1)
         return ((digit // SOURCE, digit % SOURCE) for digit in reversed(digits))
 
     def _relaxed(self, weights: Sequence[Array], sources: Array, targets: Array) -> Array:
-        """The cheapest routes of pairs by the weights of hops, from each joint state to each state along an axis."""
+        """The cheapest reshard plans of pairs by the weights of steps, from each joint state to each state along an axis."""
         import numpy as np
 
         axes, base = range(len(self.shape)), _base(len(self.shape))
@@ -157,7 +157,7 @@ class Routes:
         return np.where(np.isfinite(cost[end]), code[end], -1)
 
     def _weights(self, mesh: Mesh, axis: int, elements: int) -> Array:
-        """What a hop along an axis weighs, by the joint state before it and the state along the axis after it: infinite where one hop does not do it, since it takes two, or an axis
+        """What a step along an axis weighs, by the joint state before it and the state along the axis after it: infinite where one step does not do it, since it takes two, or an axis
         inside cuts the dim that changes."""
         import numpy as np
 
@@ -165,7 +165,7 @@ class Routes:
         fixed, per_element = np.full((len(states), len(states)), inf), np.zeros((len(states), len(states)))
         for (i, before), (j, after) in product(enumerate(states), repeat=2):
             is_lossy = isinstance(after, Partial) and after.reduction in (Reduction.PROD, Reduction.MEAN)
-            if len(hops(before, after)) == 1 and not is_lossy:
+            if len(reshard_steps(before, after)) == 1 and not is_lossy:
                 fixed[i, j], per_element[i, j] = _weight(before, after, n)
         places = np.indices(self.shape).reshape(len(self.shape), -1)
         dims = [np.array([-1 if (d := dim_of(s)) is None else d for s in every]) for every in self.along]
@@ -190,12 +190,12 @@ class Routes:
 
 
 def _base(axes: int) -> int:
-    """Routes are numbers of digits that tell a hop each, from 1 on."""
+    """ReshardPlans are numbers of digits that tell a step each, from 1 on."""
     return axes * SOURCE + 1
 
 
 def _weight(before: State, after: State, n: int) -> tuple[float, float]:
-    """Of a hop among n, and of each element of what one of them would hold of the whole along the axis."""
+    """Of a step among n, and of each element of what one of them would hold of the whole along the axis."""
     match collective(before, after):
         case None:
             return 0.0, COPY_SHARE / n

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class WideAmounts:
+class KnapsackWeights:
     """Bytes of a value, beside a network of the choices that are left."""
 
     scope: tuple[int, ...]
@@ -32,18 +32,18 @@ class WideAmounts:
     """For the classes of combinations, per variable, what they hold."""
 
     @staticmethod
-    def beside(network: Network, relaxation: Relaxation, occupancy: Occupancy) -> WideAmounts:
+    def beside(network: Network, relaxation: Relaxation, occupancy: Occupancy) -> KnapsackWeights:
         """Choices that it tells apart are not dropped for each other in the network: one may hold more beside some choices of others, and less
         beside others."""
         import numpy as np
 
-        crossing = relaxation.memory.crossing(*occupancy.key)
+        domain = relaxation.memory.domain(*occupancy.key)
         marks: list[int] = []
-        for v, classes, size in zip(crossing.scope, relaxation.classes_left(crossing), crossing.shape, strict=True):
+        for v, classes, size in zip(domain.scope, relaxation.classes_left(domain), domain.shape, strict=True):
             numbers = np.arange(size, dtype=np.float64)
             marks.append(network.add_limited(Table((v,), (classes,), numbers)))
             network.add_limited(Table((v,), (classes,), -numbers))
-        return WideAmounts(crossing.scope, tuple(marks), partial(relaxation.memory.bytes_of, occupancy))
+        return KnapsackWeights(domain.scope, tuple(marks), partial(relaxation.memory.bytes_of, occupancy))
 
     def counted(self, network: Network, count: int) -> Counted:
         """So many times, for combinations of the choices that the network has left."""
@@ -77,7 +77,7 @@ class WideAmounts:
 class Uncounted:
     """What is still too wide for a table at one point."""
 
-    amounts: WideAmounts
+    amounts: KnapsackWeights
     count: int
     least: Sequence[int]
     """The numbers of limited tables of what it holds at least."""

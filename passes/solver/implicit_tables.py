@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class WideTable:
+class ImplicitTable:
     """Variables of two kinds: those that say where the value comes from (and what they need themselves), first in the scope;
     then the uses that need one state each."""
 
@@ -49,7 +49,7 @@ class WideTable:
         """Entries of the table, if it were written down."""
         return prod(self.shape)
 
-    def keep(self, variable: int, chosen: Array) -> WideTable:
+    def keep(self, variable: int, chosen: Array) -> ImplicitTable:
         """The table for these choices of a variable."""
         import numpy as np
 
@@ -66,7 +66,7 @@ class WideTable:
         needs = tuple(np.searchsorted(states, need) for need in needs)
         return replace(self, classes=classes, opening=self.opening[..., states], needs=needs, added=tuple(added))
 
-    def charge(self, axis: int, costs: Array) -> WideTable:
+    def charge(self, axis: int, costs: Array) -> ImplicitTable:
         """The table with these costs added per class of one variable."""
         first = self.paid.ndim
         if axis < first:

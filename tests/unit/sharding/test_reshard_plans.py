@@ -23,7 +23,7 @@ from distir.interpreters.reference import run
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.conversions import shard_extent
 from distir.passes.distribution.mesh import AxisStates, Mesh
-from distir.passes.distribution.routes import Routes, route
+from distir.passes.distribution.reshard_plans import ReshardPlans, reshard_plan
 from distir.passes.sharding.prices import Prices
 
 SHAPE = (24, 8)
@@ -135,16 +135,16 @@ def test_routes_of_all_pairs_are_those_of_each(states: list[AxisStates], element
     states = [each for each in states if mesh.conflict(each) is None]
     pairs = [(i, j) for i in range(len(states)) for j in range(len(states))]
     assume(pairs)
-    routes = Routes(mesh, states)
-    found = routes.between(elements, *np.array(pairs).T)
+    reshard_plans = ReshardPlans(mesh, states)
+    found = reshard_plans.between(elements, *np.array(pairs).T)
     for (i, j), code in zip(pairs, map(int, found), strict=True):
         try:
-            hops = route(mesh, elements, states[i], states[j])
+            reshard_steps = reshard_plan(mesh, elements, states[i], states[j])
         except DistirError:
             assert code == -1
             continue
         here = list(states[i])
-        for (axis, state), (same_axis, _) in zip(hops, routes.hops(code), strict=True):
+        for (axis, state), (same_axis, _) in zip(reshard_steps, reshard_plans.reshard_steps(code), strict=True):
             assert axis == same_axis
             assert here[axis] != state
             here[axis] = state

@@ -18,7 +18,7 @@ PRICES = 10
 """Prices that are tried among them."""
 
 
-def add_first_plan(pricing: Pricing) -> Least | None:
+def add_heuristic_plan(pricing: Pricing) -> Least | None:
     """Looks for plans within the limit; what was found to need least, if that was sought. Prices and their bound stay what they are."""
     _add_among_promising(pricing)
     if pricing.best is not None:
