@@ -1,23 +1,30 @@
-"""What a model calls an operation. In goes an operation, with what the calls around it say; out comes the path of its module in PyTorch, or its node in
-ONNX.
+"""What a model calls an operation. In goes an operation, with what the calls around it say; out comes the path of its module in PyTorch, or of the one whose
+parameter it updates, or its node in ONNX.
 
 Layers that are one function have the first one's names in its body. Their calls say how these differ: `dist.renamed = {"blocks.0" = "blocks.7"}`."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
 
 from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, NameLoc, NoneAttr, StringAttr, UnknownLoc
-from xdsl.ir import Operation
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation, SSAValue
 
 MODULE = "dist.module"
 """The path of the module of a PyTorch model that an operation is of: `blocks.3.mlp.up`."""
+UPDATES = "dist.updates"
+"""The path of the module whose parameters, or their state, an operation updates, and nothing else."""
 RENAMED = "dist.renamed"
 """Of a call: beginnings of names in the function that is called, and what stands there instead where this call runs it."""
-NAMES = frozenset({"onnx_node_name", MODULE, RENAMED})
+NAMES = frozenset({"onnx_node_name", MODULE, UPDATES, RENAMED})
 """Attributes that name an operation, and say nothing about what it does."""
+
+MOST_WHOLE = 8
+"""Names without a part in common that a call says of its function: more are those of an ONNX file's nodes (`Gemm_12`)."""
 
 Renaming = tuple[tuple[str, str], ...]
 """Of a call: beginnings of names, and what stands there instead."""
@@ -27,7 +34,7 @@ Renamings = tuple[Renaming, ...]
 
 def model_name(op: Operation, around: Renamings = ()) -> str:
     """What the model calls an operation, inside these calls; empty if it has no name there."""
-    found = (op.attributes.get(name) for name in (MODULE, "onnx_node_name"))
+    found = (op.attributes.get(name) for name in (MODULE, "onnx_node_name", UPDATES))
     own = next((name.data for name in found if isinstance(name, StringAttr)), "")
     return renamed(own, around) if around and own else own
 
@@ -57,12 +64,15 @@ def renamed(name: str, around: Renamings) -> str:
 
 
 def rename(call: Operation, pairs: Iterable[tuple[str, str]]) -> None:
-    """Notes on a call that where its function's operations have the first names of these pairs, the model has the second ones. Names without a path
-    (`Gemm_12`) have no beginning in common with others, and stay those of the first layer."""
-    found: dict[str, str] = {}
+    """Notes on a call that where its function's operations have the first names of these pairs, the model has the second ones. Many names without a
+    path (`Gemm_12`), which have no beginning in common with others, stay those of the first layer."""
+    found, whole = dict[str, str](), dict[str, str]()
     for old, new in dict.fromkeys(pairs):
         mine, theirs = (re.split(r"(?=[./])", name) for name in (old, new))
-        if old == new or len(mine) != len(theirs) or len(mine) == 1:
+        if old == new or not old or not new:
+            continue
+        if len(mine) != len(theirs) or len(mine) == 1:
+            whole[old] = new
             continue
         while len(mine) > 1 and mine[-1] == theirs[-1]:
             mine.pop()
@@ -71,8 +81,36 @@ def rename(call: Operation, pairs: Iterable[tuple[str, str]]) -> None:
         if found.setdefault(key, value) != value:
             found[old] = new
     call.attributes.pop(RENAMED, None)
+    if len(whole) <= MOST_WHOLE:
+        found |= whole
     if found:
         call.attributes[RENAMED] = DictionaryAttr({old: StringAttr(new) for old, new in found.items()})
+
+
+def module_of_tensor(name: str) -> str:
+    """The module of a parameter, whose name has one part more, or of state that has the parameter's name in its own (`state.head.weight.exp_avg`)."""
+    parts = name.split(".")
+    parts = parts[1:-1] if parts[0] == "state" and len(parts) > 2 else parts
+    return ".".join(parts[:-1])
+
+
+def name_updates(function: FuncOp) -> None:
+    """Gives operations without a name that only update tensors of one module that module, as far as results say what they update."""
+    last = function.body.block.last_op
+    assert last is not None
+    needed: dict[SSAValue, set[str]] = defaultdict(set)
+    """By the update of which modules; of what the model computes, and gives, an empty name."""
+    said = function.res_attrs.data if function.res_attrs is not None else [DictionaryAttr({})] * len(last.operands)
+    for value, attributes in zip(last.operands, said, strict=True):
+        role, name = attributes.data.get("dist.role"), attributes.data.get("dist.name")
+        is_update = isinstance(role, StringAttr) and role.data in ("parameter", "state")
+        needed[value].add(module_of_tensor(name.data) if is_update and isinstance(name, StringAttr) else "")
+    for op in list(function.body.block.ops)[-2::-1]:
+        needs = {""} if model_name(op) else set[str]().union(*(needed[result] for result in op.results))
+        if len(needs) == 1 and (module := next(iter(needs))) and not model_name(op):
+            op.attributes[UPDATES] = StringAttr(module)
+        for value in op.operands:
+            needed[value] |= needs
 
 
 def names_from_locations(module: ModuleOp) -> None:

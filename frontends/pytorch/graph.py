@@ -39,7 +39,7 @@ from distir.frontends.pytorch.module_paths import path_of
 from distir.frontends.pytorch.remembering import Port, TracedFunction
 from distir.frontends.pytorch.rewrites import is_draw
 from distir.interpreters.aten.calls import element_type, tensor_type
-from distir.interpreters.model_names import MODULE
+from distir.interpreters.model_names import MODULE, name_updates
 
 IDENTITIES = frozenset({"detach", "alias", "lift_fresh", "lift_fresh_copy"})
 """Operators that do something for autograd or for memory, and nothing to a value."""
@@ -85,6 +85,7 @@ class GraphImporter:
             arg_attrs=ArrayAttr(arguments) if arguments else None,
             res_attrs=ArrayAttr([_named(*key) for key, _ in kept]),
         )
+        name_updates(function)
         return ModuleOp([function])
 
     def _argument(self, node: fx.Node, port: Port) -> None:

@@ -12,10 +12,13 @@ from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation, OpResult
+from xdsl.traits import SymbolTable
 
+from distir.dialects.dist import CallOp
 from distir.interpreters.costs import SLOWDOWN
-from distir.interpreters.model_names import Renaming, model_name, renamed, renaming_of
+from distir.interpreters.model_names import Renaming, model_name, module_of_tensor, renamed, renaming_of
 from distir.interpreters.simulate.axes import Axes
 from distir.interpreters.simulate.bodies import Call
 from distir.interpreters.simulate.expansion import COMPUTE, Expansion, Scope
@@ -72,7 +75,8 @@ class Adder:
 
     def _sum(self, scope: Scope) -> Times:
         times, calls = Times(), Counter[tuple[TimedBody, str, Renaming]]()
-        unnamed = common(map(model_name, scope.function.operations)) or f"({scope.function.name})"
+        of_one = common(map(model_name, scope.function.operations)) if scope.depth else ""  # the entry is of no module
+        unnamed = of_one or f"({scope.function.name})"
         for stage, step in zip(self.expansion.stages(scope), scope.body.steps, strict=True):
             if isinstance(step, Call):
                 inside = self.expansion.inside(scope, step, stage.op)
@@ -92,15 +96,19 @@ class Adder:
         return times
 
 
-def module_of(op: Operation) -> str:
-    """What the model calls an operation; of a communication, what it calls the maker of its first operand."""
-    for _ in range(HOPS):
-        if (name := model_name(op)) or not op.name.startswith("dist.") or not op.operands:
-            return name
-        if not isinstance(owner := op.operands[0].owner, Operation):
-            return ""
-        op = owner
-    return ""
+def module_of(op: Operation, hops: int = HOPS) -> str:
+    """What the model calls an operation; of a communication, what it calls the maker of its first operand, in the function that is called for it."""
+    if (name := model_name(op)) or not op.name.startswith("dist.") or not op.operands or not hops:
+        return name
+    value = op.operands[0]
+    if not isinstance(value, OpResult):
+        return ""
+    if not isinstance(call := value.op, CallOp):
+        return module_of(call, hops - 1)
+    callee = SymbolTable.lookup_symbol(call, call.callee)
+    returned = callee.body.block.last_op if isinstance(callee, FuncOp) and not callee.is_declaration else None
+    maker = returned.operands[value.index].owner if returned is not None else None
+    return renamed(module_of(maker, hops - 1), (renaming_of(call),)) if isinstance(maker, Operation) else ""
 
 
 def common(modules: Iterable[str]) -> str:
@@ -157,15 +165,13 @@ def memory_parts(peak: Peak, entry: str, by: By) -> Counter[str]:
 
 
 def _modules(live_tensors: Iterable[LiveTensors], entry: str) -> list[str]:
-    """The module of each: a parameter's is its name without the last part, and so is that of state that has the parameter's name in its own."""
+    """The module of each."""
     found: list[str] = []
     for tensors in live_tensors:
         if tensors.module or tensors.path or tensors.operation:
             found.append(tensors.module or f"({tensors.path[-1] if tensors.path else entry})")
             continue
-        parts = tensors.name.split(".")
-        parts = parts[1:-1] if parts[0] == "state" and len(parts) > 2 else parts
-        found.append(".".join(parts[:-1]) or f"({tensors.role})")
+        found.append(module_of_tensor(tensors.name) or f"({tensors.role})")
     return found
 
 

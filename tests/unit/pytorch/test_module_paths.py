@@ -1,7 +1,9 @@
 """The modules of a PyTorch model are named by the operations that they become: forward, backward, in layers, through passes, in tables and traces."""
 
 from collections import defaultdict
+from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from xdsl.context import Context
@@ -12,6 +14,7 @@ from distir.interpreters.machines import load_machine
 from distir.interpreters.model_names import model_name
 from distir.interpreters.simulate import simulate
 from distir.interpreters.simulate.analysis import Analysis
+from distir.interpreters.simulate.breakdown import breakdown
 from distir.passes.dtp_parallelize import DtpParallelizePass
 
 
@@ -25,6 +28,14 @@ class Net(nn.Module):
         for block in self.blocks:
             x = x + block(x)
         return self.head(x)
+
+
+class Clipping(torch.optim.AdamW):
+    """Clips by the norm of all gradients."""
+
+    def step(self, closure: Any = None) -> Any:
+        nn.utils.clip_grad_norm_([p for group in self.param_groups for p in group["params"]], 1.0)
+        return super().step(closure)
 
 
 def step() -> ModuleOp:
@@ -53,6 +64,27 @@ def test_forward_and_backward():
         assert {"aten.addmm", "aten.mm"} <= found[path]
     assert {"aten.tanh", "aten.tanh_backward"} <= found["blocks.1.1"]
     assert not any("mm" in name for name in found[""])
+
+
+@pytest.mark.parametrize("clips", [False, True])
+def test_updates_are_of_the_module_whose_parameter_they_update(clips: bool):
+    model = Net()
+    optimizer = (Clipping if clips else torch.optim.AdamW)(model.parameters(), 0.1)
+    rows = torch.randn(4, 8), torch.randn(4, 4)
+    made = import_step(training_step(model, nn.MSELoss(), optimizer, example_args=rows))
+    found = modules_of(made)
+    for path in ("blocks.0.0", "blocks.1.0", "head"):
+        assert {"aten.lerp.Scalar", "aten.addcdiv", "aten.sqrt"} <= found[path]
+    assert not {"aten.lerp.Scalar", "aten.addcdiv"} & found[""]
+    assert ("aten.clamp" in found[""]) == clips  # of the norm of all gradients
+    DtpParallelizePass(dp=2).apply(Context(), made)
+    analysis = Analysis(made, load_machine("dgx-2"))
+    parts = breakdown(analysis.expansion, None, "layer")
+    reduced = {part.name for part in parts if part.communication_picoseconds}
+    assert {"blocks.0", "blocks.1", "head"} <= reduced
+    assert sum(part.picoseconds for part in parts if part.name.startswith("(")) < 0.3 * sum(
+        part.picoseconds for part in parts
+    )
 
 
 def test_through_passes_into_tables_and_traces():
