@@ -6,6 +6,7 @@ import csv
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -229,7 +230,7 @@ def narayanan() -> Iterator[Run]:
 
 def bloom() -> Iterator[Run]:
     """BigScience's trials of February 2022 for BLOOM with Megatron-DeepSpeed on Jean Zay: every layer computed again, state cut over replicas (ZeRO 1), a vocabulary
-    of 250,880. The machine is that of `dgx-a100` but for the network. Settings changed from day to day, and repeated runs differ by 5 %."""
+    of 250,880. What 12 replicas do not divide they cut padded; here it is cut over four, in groups. The machine is that of `dgx-a100` but for the network. Settings changed from day to day, and repeated runs differ by 5 %."""
     machine = str(FOLDER / "jean-zay-a100.toml")
     for row in _rows("bloom_2022"):
         layers, width, heads, dp, tp, pp, microbatch, batch = (
@@ -238,6 +239,7 @@ def bloom() -> Iterator[Run]:
         sequence, in_bf16 = 2048, row["date"] == "02-28"
         plan = DtpParallelizePass(
             dp=dp,
+            dp_replicate=dp // gcd(dp, width),
             tp=tp,
             pp=pp,
             microbatches=batch // dp // microbatch,
