@@ -230,7 +230,8 @@ def narayanan() -> Iterator[Run]:
 
 def bloom() -> Iterator[Run]:
     """BigScience's trials of February 2022 for BLOOM with Megatron-DeepSpeed on Jean Zay: every layer computed again, state cut over replicas (ZeRO 1), a vocabulary
-    of 250,880. What 12 replicas do not divide they cut padded; here it is cut over four, in groups. The machine is that of `dgx-a100` but for the network. Settings changed from day to day, and repeated runs differ by 5 %."""
+    of 250,880. What 12 replicas do not divide they cut padded; here it is cut over four, in groups. DeepSpeed's
+    pipeline waits for its messages (`deepspeed/runtime/pipe/p2p.py`), and reduces gradients after its last one. The machine is that of `dgx-a100` but for the network. Settings changed from day to day, and repeated runs differ by 5 %."""
     machine = str(FOLDER / "jean-zay-a100.toml")
     for row in _rows("bloom_2022"):
         layers, width, heads, dp, tp, pp, microbatch, batch = (
@@ -247,7 +248,6 @@ def bloom() -> Iterator[Run]:
             machine=machine,
             sharding="ilp",
             grouped=True,
-            overlap=pp > 1,
             gradient_type="f32" if in_bf16 else "",
             memory_limit="1TB",
             time_limit=300.0,
