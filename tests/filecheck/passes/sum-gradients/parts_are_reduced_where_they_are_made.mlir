@@ -1,14 +1,15 @@
 // RUN: distir-opt %s -p 'dtp-parallelize{dp=2 zero=2}' | filecheck %s
-// RUN: distir-opt %s -p 'dtp-parallelize{dp=2 sharding=ilp zero=1 memory-limit=330KB}' | filecheck %s
-// RUN: distir-opt %s -p 'dtp-parallelize{dp=2 sharding=ilp zero=1 memory-limit=400KB}' | filecheck %s --check-prefix=LATE
 
-// Gradients that are stored in parts are reduced where they are made, the second layer's before the first one's is made. So are others where they do not fit together; otherwise
-// that is as well done later.
+// Gradients that are stored in parts are reduced where they are made, the second layer's before the first one's is made.
+
 // CHECK:      func.func private @backward_0
-// CHECK:      dist.reducescatter sum %dw1, %dw1_1 dim 0
-// CHECK:      %dw0 = "onnx.MatMul"
-// CHECK:      dist.reducescatter sum %dw0, %dw0_1 dim 0
-// LATE-NOT:   dist.accumulate
+// CHECK:      [[A:%.*]] = "onnx.MatMul"{{.*}} -> tensor<128x128xf32, #dist.on<0>>
+// CHECK-NEXT: [[B:%.*]] = "onnx.MatMul"{{.*}} -> tensor<128x128xf32, #dist.on<1>>
+// CHECK-NEXT: dist.reducescatter sum [[A]], [[B]] dim 0
+// CHECK:      [[C:%.*]] = "onnx.MatMul"{{.*}} -> tensor<128x128xf32, #dist.on<0>>
+// CHECK-NEXT: [[D:%.*]] = "onnx.MatMul"{{.*}} -> tensor<128x128xf32, #dist.on<1>>
+// CHECK-NEXT: dist.reducescatter sum [[C]], [[D]] dim 0
+
 func.func @main(%x: tensor<4x128xf32> {dist.name = "x", dist.role = "input"}, %w0: tensor<128x128xf32> {dist.name = "w0", dist.role = "parameter"}, %m0: tensor<128x128xf32> {dist.name = "m0", dist.role = "state"}, %w1: tensor<128x128xf32> {dist.name = "w1", dist.role = "parameter"}, %m1: tensor<128x128xf32> {dist.name = "m1", dist.role = "state"})
     -> (tensor<4x128xf32> {dist.name = "y", dist.role = "output"}, tensor<128x128xf32> {dist.name = "w0", dist.role = "parameter"}, tensor<128x128xf32> {dist.name = "m0", dist.role = "state"}, tensor<128x128xf32> {dist.name = "w1", dist.role = "parameter"}, tensor<128x128xf32> {dist.name = "m1", dist.role = "state"}) {
   %h = "onnx.MatMul"(%x, %w0) : (tensor<4x128xf32>, tensor<128x128xf32>) -> tensor<4x128xf32>

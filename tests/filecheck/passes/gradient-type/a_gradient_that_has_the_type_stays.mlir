@@ -1,0 +1,14 @@
+// RUN: distir-opt %s -p 'shardcombine-annotate,gradient-type' | filecheck %s
+
+// By default the type is f32, which this gradient has.
+
+// CHECK:      [[DW:%.*]] = "onnx.MatMul"({{%.*}}, %x)
+// CHECK-NEXT: "onnx.Sub"(%w, [[DW]])
+
+func.func @main(%x: tensor<4x6xf32>, %w: tensor<6x6xf32> {dist.role = "parameter"}) -> (tensor<6x6xf32> {dist.role = "parameter"}) {
+  %y = "onnx.MatMul"(%x, %w) : (tensor<4x6xf32>, tensor<6x6xf32>) -> tensor<4x6xf32>
+  %yt = "onnx.Transpose"(%y) <{perm = [1, 0]}> : (tensor<4x6xf32>) -> tensor<6x4xf32>
+  %dw = "onnx.MatMul"(%yt, %x) : (tensor<6x4xf32>, tensor<4x6xf32>) -> tensor<6x6xf32>
+  %new = "onnx.Sub"(%w, %dw) : (tensor<6x6xf32>, tensor<6x6xf32>) -> tensor<6x6xf32>
+  func.return %new : tensor<6x6xf32>
+}
