@@ -12,5 +12,5 @@ func.func @main(%x: tensor<4096x4096xf16> {dist.name = "x", dist.role = "input"}
 // CHECK:      dist.mesh @mesh = <["tp" = 4]> {dist.seconds = {{.*}} : f64, dist.gap = 1.000000e+00 : f64
 // CHECK:      %x: tensor<4096x4096xf16> {dist.name = "x", dist.role = "input", dist.sharding = #dist.sharding<@mesh, [{"tp"}, {}]>}
 // CHECK-SAME: %w: tensor<4096x4096xf16> {dist.name = "w", dist.role = "parameter", dist.sharding = #dist.sharding<@mesh, [{}, {}]>}
-// CHECK:      "onnx.MatMul"{{.*}}dist.strategy = #dist.strategy<@mesh, {"tp": S1}>
-// CHECK:      "onnx.Softmax"{{.*}}dist.strategy = #dist.strategy<@mesh, {"tp": S1}>
+// CHECK:      [[H:%.*]] = "onnx.MatMul"(%x, %w) {{.*}}dist.strategy = #dist.strategy<@mesh, {"tp": S1}>
+// CHECK-NEXT: [[Y:%.*]] = "onnx.Softmax"([[H]]) {{.*}}dist.strategy = #dist.strategy<@mesh, {"tp": S1}>

@@ -2,9 +2,9 @@
 
 // What uses gradients by keys and values has them cut along the sequence; arguments of functions are stored in parts.
 
-// CHECK: %k: tensor<6x8xf32> {dist.stored = {cp = "cut"}}
-// CHECK: "attention.backward"{{.*}} {dist.strategy = #dist.strategy<@mesh, {"cp": S1}>}
-// CHECK: "onnx.Relu"(%dk) {dist.strategy = #dist.strategy<@mesh, {"cp": S1}>}
+// CHECK:      %k: tensor<6x8xf32> {dist.stored = {cp = "cut"}}
+// CHECK:      [[DQ:%.*]], [[DK:%.*]], [[DV:%.*]] = "attention.backward"{{.*}} {dist.strategy = #dist.strategy<@mesh, {"cp": S1}>}
+// CHECK-NEXT: "onnx.Relu"([[DK]]) {dist.strategy = #dist.strategy<@mesh, {"cp": S1}>}
 
 func.func @main(%g: tensor<6x4xf32>, %o: tensor<6x4xf32>, %s: tensor<6xf32>, %q: tensor<6x8xf32>, %k: tensor<6x8xf32>, %v: tensor<6x4xf32>) -> tensor<6x8xf32> {
   %dq, %dk, %dv = "attention.backward"(%g, %o, %s, %q, %k, %v) <{scale = 0.5 : f64}> : (tensor<6x4xf32>, tensor<6x4xf32>, tensor<6xf32>, tensor<6x8xf32>, tensor<6x8xf32>, tensor<6x4xf32>) -> (tensor<6x8xf32>, tensor<6x8xf32>, tensor<6x4xf32>)

@@ -2,8 +2,12 @@
 
 // In functions as in the entry, where the dims of weights come from the calls.
 
-// CHECK-NOT: aten._log_softmax
-// CHECK:     "aten.amax"
+// CHECK:      [[Y:%.*]] = func.call @head(%x, %w)
+// CHECK-NEXT: func.return [[Y]]
+// CHECK:      func.func private @head
+// CHECK-NOT:  aten._log_softmax
+// CHECK:      [[X:%.*]] = "aten.mm"
+// CHECK-NEXT: "aten.amax"([[X]])
 func.func @main(%x: tensor<6x8xf32> {dist.name = "x", dist.role = "input"}, %w: tensor<8x10xf32> {dist.name = "w", dist.role = "parameter"}) -> (tensor<6x10xf32> {dist.name = "y", dist.role = "output"}) {
   %y = func.call @head(%x, %w) : (tensor<6x8xf32>, tensor<8x10xf32>) -> tensor<6x10xf32>
   func.return %y : tensor<6x10xf32>

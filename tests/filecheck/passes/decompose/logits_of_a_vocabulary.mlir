@@ -5,14 +5,15 @@
 // CHECK:      dist.decomposed = ""
 // CHECK-LABEL: @main
 // CHECK-NOT:  aten._log_softmax
-// CHECK:      "aten.amax"
+// CHECK:      [[X:%.*]] = "aten.mm"
+// CHECK-NEXT: [[MAX:%.*]] = "aten.amax"([[X]])
 // CHECK-SAME:   S2: reduce(max)
-// CHECK:      "aten.sub.Tensor"
-// CHECK:      "aten.exp"
-// CHECK:      "aten.sum.dim_IntList"
+// CHECK-NEXT: [[D:%.*]] = "aten.sub.Tensor"([[X]], [[MAX]])
+// CHECK-NEXT: [[E:%.*]] = "aten.exp"([[D]])
+// CHECK-NEXT: [[SUM:%.*]] = "aten.sum.dim_IntList"([[E]])
 // CHECK-SAME:   S2: reduce(sum)
-// CHECK:      "aten.log"
-// CHECK:      %logs = "aten.sub.Tensor"
+// CHECK-NEXT: [[LOG:%.*]] = "aten.log"([[SUM]])
+// CHECK-NEXT: "aten.sub.Tensor"([[D]], [[LOG]])
 // CHECK-SAME:   dist.module = "loss"
 func.func @main(%x: tensor<6x8xf32> {dist.name = "x", dist.role = "input"}, %w: tensor<8x10xf32> {dist.name = "w", dist.role = "parameter"})
     -> (tensor<6x10xf32> {dist.name = "y", dist.role = "output"}) {

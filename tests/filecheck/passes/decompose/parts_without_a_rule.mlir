@@ -3,9 +3,10 @@
 // The gradient of a slice of a weight's columns puts values into zeros: the zeros, of which no operand is cut, do not get the rule of
 // the operation that they are a part of.
 
-// CHECK-NOT: aten.slice_backward
-// CHECK:     "aten.full"() <{size = array<i64: 6, 9>, fill_value = 0 : i64, dtype = f32}> : () -> tensor<6x9xf32>
-// CHECK:     "aten.slice_scatter"{{.*}}dist.rule
+// CHECK:      [[H:%.*]] = "aten.mm"
+// CHECK-NEXT: [[ZEROS:%.*]] = "aten.full"() <{size = array<i64: 6, 9>, fill_value = 0 : i64, dtype = f32}> : () -> tensor<6x9xf32>
+// CHECK-NEXT: [[Y:%.*]] = "aten.slice_scatter"([[ZEROS]], [[H]]) {{.*}}dist.rule
+// CHECK-NEXT: func.return [[Y]]
 func.func @main(%x: tensor<6x8xf32> {dist.name = "x", dist.role = "input"}, %w: tensor<8x4xf32> {dist.name = "w", dist.role = "parameter"})
     -> (tensor<6x9xf32> {dist.name = "y", dist.role = "output"}) {
   %h = "aten.mm"(%x, %w) : (tensor<6x8xf32>, tensor<8x4xf32>) -> tensor<6x4xf32>

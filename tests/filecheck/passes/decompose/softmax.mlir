@@ -2,11 +2,13 @@
 
 // A softmax over a weight's columns too: its parts are a maximum, a sum and a division.
 
-// CHECK-NOT: aten._softmax
-// CHECK:     "aten.amax"
-// CHECK:     "aten.exp"
-// CHECK:     "aten.sum.dim_IntList"
-// CHECK:     "aten.div.Tensor"
+// CHECK:      [[X:%.*]] = "aten.mm"
+// CHECK-NEXT: [[MAX:%.*]] = "aten.amax"([[X]])
+// CHECK-NEXT: [[D:%.*]] = "aten.sub.Tensor"([[X]], [[MAX]])
+// CHECK-NEXT: [[E:%.*]] = "aten.exp"([[D]])
+// CHECK-NEXT: [[SUM:%.*]] = "aten.sum.dim_IntList"([[E]])
+// CHECK-NEXT: [[Y:%.*]] = "aten.div.Tensor"([[E]], [[SUM]])
+// CHECK-NEXT: func.return [[Y]]
 func.func @main(%x: tensor<6x8xf32> {dist.name = "x", dist.role = "input"}, %w: tensor<8x10xf32> {dist.name = "w", dist.role = "parameter"})
     -> (tensor<6x10xf32> {dist.name = "y", dist.role = "output"}) {
   %h = "aten.mm"(%x, %w) : (tensor<6x8xf32>, tensor<8x10xf32>) -> tensor<6x10xf32>

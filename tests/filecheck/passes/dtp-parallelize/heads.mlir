@@ -36,18 +36,18 @@ func.func @main(%x: tensor<3x5x8xf32> {dist.name = "x", dist.role = "input"},
 }
 
 // CHECK-LABEL: func.func private @layer
-// CHECK:      %q = "onnx.MatMul"(%x, %wq) : {{.*}} -> tensor<3x5x4xf32, #dist.on<0>>
-// CHECK:      %q1 = "onnx.Reshape"(%q, %0) : {{.*}} -> tensor<3x5x2x2xf32, #dist.on<0>>
+// CHECK:      [[Q:%.*]] = "onnx.MatMul"(%x, %wq) : {{.*}} -> tensor<3x5x4xf32, #dist.on<0>>
+// CHECK:      %q1 = "onnx.Reshape"([[Q]], %0) : {{.*}} -> tensor<3x5x2x2xf32, #dist.on<0>>
 // CHECK:      %q3 = "onnx.Reshape"(%q2, %2) : {{.*}} -> tensor<6x5x2xf32, #dist.on<0>>
 // CHECK-LABEL: func.func private @forward_0
 // CHECK-NOT:  dist.all
-// CHECK:      %s = "onnx.MatMul"(%q3, %k4) : {{.*}} -> tensor<6x5x5xf32, #dist.on<0>>
-// CHECK-NEXT: %s_1 = "onnx.MatMul"(%q3_1, %k4_1) : {{.*}} -> tensor<6x5x5xf32, #dist.on<1>>
-// CHECK-NEXT: %p = "onnx.Softmax"(%s)
-// CHECK-NEXT: %p_1 = "onnx.Softmax"(%s_1)
-// CHECK-NEXT: %o = "onnx.MatMul"(%p, %v3) : {{.*}} -> tensor<6x5x2xf32, #dist.on<0>>
-// CHECK-NEXT: %o_1 = "onnx.MatMul"(%p_1, %v3_1) : {{.*}} -> tensor<6x5x2xf32, #dist.on<1>>
-// CHECK:      %o1 = "onnx.Reshape"(%o, %4) : {{.*}} -> tensor<3x2x5x2xf32, #dist.on<0>>
-// CHECK:      %y = "onnx.MatMul"(%o3, %wo) : (tensor<3x5x4xf32, #dist.on<0>>, tensor<4x8xf32, #dist.on<0>>) -> tensor<3x5x8xf32, #dist.on<0>>
-// CHECK-NEXT: %y_1 = "onnx.MatMul"(%o3_1, %wo_1)
-// CHECK-NEXT: func.return %y, %y_1
+// CHECK:      [[S:%.*]] = "onnx.MatMul"(%q3, %k4) : {{.*}} -> tensor<6x5x5xf32, #dist.on<0>>
+// CHECK-NEXT: [[S_1:%.*]] = "onnx.MatMul"(%q3_1, %k4_1) : {{.*}} -> tensor<6x5x5xf32, #dist.on<1>>
+// CHECK-NEXT: [[P:%.*]] = "onnx.Softmax"([[S]])
+// CHECK-NEXT: [[P_1:%.*]] = "onnx.Softmax"([[S_1]])
+// CHECK-NEXT: [[O:%.*]] = "onnx.MatMul"([[P]], %v3) : {{.*}} -> tensor<6x5x2xf32, #dist.on<0>>
+// CHECK-NEXT: %o_1 = "onnx.MatMul"([[P_1]], %v3_1) : {{.*}} -> tensor<6x5x2xf32, #dist.on<1>>
+// CHECK:      %o1 = "onnx.Reshape"([[O]], %4) : {{.*}} -> tensor<3x2x5x2xf32, #dist.on<0>>
+// CHECK:      [[Y:%.*]] = "onnx.MatMul"(%o3, %wo) : (tensor<3x5x4xf32, #dist.on<0>>, tensor<4x8xf32, #dist.on<0>>) -> tensor<3x5x8xf32, #dist.on<0>>
+// CHECK-NEXT: [[Y_1:%.*]] = "onnx.MatMul"(%o3_1, %wo_1)
+// CHECK-NEXT: func.return [[Y]], [[Y_1]]

@@ -11,32 +11,32 @@ dist.mesh @mesh = <["dp" = 2, "tp" = 2]>
 // CHECK-SAME: %x_3: tensor<4x4xf32, #dist.on<3>> {dist.name = "x", dist.part = #dist.part<[4:8, 4:8] of [8, 8]>})
 func.func @main(%x: tensor<4x4xf32, #dist.on<0:4>> {dist.name = "x", dist.part = #dist.part<[0:4, 0:4] of [8, 8], "dp" + [4, 0], "tp" + [0, 4]>})
     -> tensor<4x4xf32, #dist.on<4:8>> {
-  // CHECK-NEXT: %s, %s_1, %s_2, %s_3 = dist.call @layer(%x, %x_1, %x_2, %x_3) on [0, 1, 2, 3]
+  // CHECK-NEXT: [[S:%.*]], [[S_1:%.*]], [[S_2:%.*]], [[S_3:%.*]] = dist.call @layer(%x, %x_1, %x_2, %x_3) on [0, 1, 2, 3]
   %s = dist.call @layer(%x) on [0, 1, 2, 3] : (tensor<4x4xf32, #dist.on<0:4>>) -> tensor<4x4xf32, #dist.on<0:4>>
-  // CHECK-NEXT: %y = dist.send %s to 4
-  // CHECK-NEXT: %y_1 = dist.send %s_1 to 5
-  // CHECK-NEXT: %y_2 = dist.send %s_2 to 6
-  // CHECK-NEXT: %y_3 = dist.send %s_3 to 7
+  // CHECK-NEXT: [[Y:%.*]] = dist.send [[S]] to 4
+  // CHECK-NEXT: [[Y_1:%.*]] = dist.send [[S_1]] to 5
+  // CHECK-NEXT: [[Y_2:%.*]] = dist.send [[S_2]] to 6
+  // CHECK-NEXT: [[Y_3:%.*]] = dist.send [[S_3]] to 7
   %y = dist.send %s to 4 : tensor<4x4xf32, #dist.on<0:4>> -> tensor<4x4xf32, #dist.on<4:8>>
-  // CHECK-NEXT: return %y, %y_1, %y_2, %y_3
+  // CHECK-NEXT: return [[Y]], [[Y_1]], [[Y_2]], [[Y_3]]
   func.return %y : tensor<4x4xf32, #dist.on<4:8>>
 }
 
 func.func private @layer(%x: tensor<4x4xf32, #dist.on<0:4>>) -> tensor<4x4xf32, #dist.on<0:4>> {
-  // CHECK:      %rows = dist.slice %x [0:2, 0:4]
-  // CHECK-NEXT: %rows_1 = dist.slice %x_1 [0:2, 0:4]
-  // CHECK-NEXT: %rows_2 = dist.slice %x_2 [2:4, 0:4]
-  // CHECK-NEXT: %rows_3 = dist.slice %x_3 [2:4, 0:4]
+  // CHECK:      [[ROWS:%.*]] = dist.slice %x [0:2, 0:4]
+  // CHECK-NEXT: [[ROWS_1:%.*]] = dist.slice %x_1 [0:2, 0:4]
+  // CHECK-NEXT: [[ROWS_2:%.*]] = dist.slice %x_2 [2:4, 0:4]
+  // CHECK-NEXT: [[ROWS_3:%.*]] = dist.slice %x_3 [2:4, 0:4]
   %rows = dist.slice %x [0:2, 0:4] {dist.by_rank = #dist.by_rank<["dp"], [{starts = array<i64: 0, 0>, stops = array<i64: 2, 4>}, {starts = array<i64: 2, 0>, stops = array<i64: 4, 4>}]>} : tensor<4x4xf32, #dist.on<0:4>> -> tensor<2x4xf32, #dist.on<0:4>>
-  // CHECK-NEXT: %all, %all_1 = dist.allgather %rows, %rows_2 dim 0
-  // CHECK-NEXT: %all_2, %all_3 = dist.allgather %rows_1, %rows_3 dim 0
+  // CHECK-NEXT: [[ALL:%.*]], [[ALL_1:%.*]] = dist.allgather [[ROWS]], [[ROWS_2]] dim 0
+  // CHECK-NEXT: %all_2, %all_3 = dist.allgather [[ROWS_1]], [[ROWS_3]] dim 0
   %all = dist.allgather %rows dim 0 over "dp" : (tensor<2x4xf32, #dist.on<0:4>>) -> tensor<4x4xf32, #dist.on<0:4>>
   // The first device along an axis keeps the value, the others have zeros.
-  // CHECK-NEXT: %first = dist.zeros : tensor<4x4xf32, #dist.on<1>>
-  // CHECK-NEXT: %first_1 = dist.zeros : tensor<4x4xf32, #dist.on<3>>
+  // CHECK-NEXT: [[FIRST:%.*]] = dist.zeros : tensor<4x4xf32, #dist.on<1>>
+  // CHECK-NEXT: [[FIRST_1:%.*]] = dist.zeros : tensor<4x4xf32, #dist.on<3>>
   %first = dist.first_only %all over "tp" : tensor<4x4xf32, #dist.on<0:4>> -> tensor<4x4xf32, #dist.on<0:4>>
-  // CHECK-NEXT: dist.allreduce sum %all, %first
-  // CHECK-NEXT: dist.allreduce sum %all_1, %first_1
+  // CHECK-NEXT: dist.allreduce sum [[ALL]], [[FIRST]]
+  // CHECK-NEXT: dist.allreduce sum [[ALL_1]], [[FIRST_1]]
   %sum = dist.allreduce sum %first over "tp" : (tensor<4x4xf32, #dist.on<0:4>>) -> tensor<4x4xf32, #dist.on<0:4>>
   func.return %sum : tensor<4x4xf32, #dist.on<0:4>>
 }

@@ -16,12 +16,15 @@ func.func @main(%x: tensor<1x8x2048x512xf32> {dist.name = "x", dist.role = "inpu
 }
 
 // CHECK:      %x: tensor<1x8x2048x512xf32> {dist.name = "x", dist.role = "input", dist.sharding = #dist.sharding<@mesh, [{}, {}, {"a"}, {}]>}
-// CHECK:      "onnx.Conv"{{.*}}S3(halo = 1), S4(halo = 1){{.*}}dist.strategy = #dist.strategy<@mesh, {"a": S3}>
-// CHECK:      "onnx.Relu"{{.*}}dist.strategy = #dist.strategy<@mesh, {"a": S2}>
-// CHECK:      "onnx.Conv"{{.*}}dist.strategy = #dist.strategy<@mesh, {"a": S3}>
+// CHECK:      [[H:%.*]] = "onnx.Conv"(%x, {{.*}}S3(halo = 1), S4(halo = 1){{.*}}dist.strategy = #dist.strategy<@mesh, {"a": S3}>
+// CHECK-NEXT: [[A:%.*]] = "onnx.Relu"([[H]]) {{.*}}dist.strategy = #dist.strategy<@mesh, {"a": S2}>
+// CHECK-NEXT: "onnx.Conv"([[A]], {{.*}}dist.strategy = #dist.strategy<@mesh, {"a": S3}>
 
-// LOWERED:     dist.part<[0:1, 0:8, 512:1024, 0:512] of [1, 8, 2048, 512]>
-// LOWERED:     dist.exchange %x, %x_1, %x_2, %x_3 dim 2 from [0, 511, 1023, 1535]
-// LOWERED-NOT: dist.allgather
-// LOWERED:     dist.exchange %a, %a_1, %a_2, %a_3 dim 2 from [0, 511, 1023, 1535]
-// LOWERED-NOT: dist.allgather
+// LOWERED:      dist.part<[0:1, 0:8, 512:1024, 0:512] of [1, 8, 2048, 512]>
+// LOWERED:      [[X:%\w+]], {{.*}} = dist.exchange %x, %x_1, %x_2, %x_3 dim 2 from [0, 511, 1023, 1535]
+// LOWERED-NOT:  dist.allgather
+// LOWERED:      [[H:%.*]] = "onnx.Conv"([[X]], %w,
+// LOWERED:      [[O:%.*]] = dist.slice [[H]] [0:1, 0:8, 0:512, 0:512]
+// LOWERED:      [[A:%.*]] = "onnx.Relu"([[O]])
+// LOWERED:      dist.exchange [[A]], {{.*}} dim 2 from [0, 511, 1023, 1535]
+// LOWERED-NOT:  dist.allgather

@@ -59,12 +59,15 @@ func.func @main(%x: tensor<8x512x4096xf16> {dist.name = "x", dist.role = "input"
 // CHECK-SAME: %wo: tensor<4096x4096xf16> {dist.sharding = #dist.sharding<@mesh, [{"tp"}, {}]>}
 // CHECK-SAME: %w0: tensor<4096x16384xf16> {dist.sharding = #dist.sharding<@mesh, [{}, {"tp"}]>}
 // CHECK-SAME: %w1: tensor<16384x4096xf16> {dist.sharding = #dist.sharding<@mesh, [{"tp"}, {}]>}
-// CHECK:      %s = "onnx.MatMul"(%qt, %kt) {{.*}} dist.strategy = #dist.strategy<@mesh, {"tp": S2}>
-// CHECK:      %o = "onnx.MatMul"(%p, %vt) {{.*}} dist.strategy = #dist.strategy<@mesh, {"tp": S2}>
+// CHECK:      [[S:%.*]] = "onnx.MatMul"(%qt, %kt) {{.*}} dist.strategy = #dist.strategy<@mesh, {"tp": S2}>
+// CHECK:      [[P:%.*]] = "onnx.Softmax"([[S]])
+// CHECK:      "onnx.MatMul"([[P]], %vt) {{.*}} dist.strategy = #dist.strategy<@mesh, {"tp": S2}>
 
 // LOWERED:     func.func private @layer
-// LOWERED:     dist.allreduce sum %y,
-// LOWERED:     dist.allreduce sum %z,
+// LOWERED:     [[Y:%.*]] = "onnx.MatMul"({{%.*}}, %wo)
+// LOWERED:     dist.allreduce sum [[Y]],
+// LOWERED:     [[Z:%.*]] = "onnx.MatMul"({{%.*}}, %w1)
+// LOWERED:     dist.allreduce sum [[Z]],
 // LOWERED-NOT: dist.all
 // LOWERED-NOT: dist.reducescatter
 // LOWERED:     func.return

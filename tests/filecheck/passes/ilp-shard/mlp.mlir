@@ -17,12 +17,16 @@ func.func @main(%x: tensor<4096x4096xf16> {dist.name = "x", dist.role = "input"}
 // CHECK:      %x: tensor<4096x4096xf16> {dist.name = "x", dist.role = "input", dist.sharding = #dist.sharding<@mesh, [{}, {}]>}
 // CHECK-SAME: %w0: tensor<4096x16384xf16> {dist.name = "w0", dist.role = "parameter", dist.sharding = #dist.sharding<@mesh, [{}, {"tp"}]>}
 // CHECK-SAME: %w1: tensor<16384x4096xf16> {dist.name = "w1", dist.role = "parameter", dist.sharding = #dist.sharding<@mesh, [{"tp"}, {}]>}
-// CHECK:      "onnx.MatMul"{{.*}} dist.strategy = #dist.strategy<@mesh, {"tp": S3}>
-// CHECK:      "onnx.Relu"{{.*}} dist.strategy = #dist.strategy<@mesh, {"tp": S2}>
-// CHECK:      "onnx.MatMul"{{.*}} dist.strategy = #dist.strategy<@mesh, {"tp": S2}>
+// CHECK:      [[H:%.*]] = "onnx.MatMul"(%x, %w0) {{.*}} dist.strategy = #dist.strategy<@mesh, {"tp": S3}>
+// CHECK-NEXT: [[A:%.*]] = "onnx.Relu"([[H]]) {{.*}} dist.strategy = #dist.strategy<@mesh, {"tp": S2}>
+// CHECK-NEXT: "onnx.MatMul"([[A]], %w1) {{.*}} dist.strategy = #dist.strategy<@mesh, {"tp": S2}>
 
 // LOWERED:      func.func @main
-// LOWERED-NEXT: %h = "onnx.MatMul"(%x, %w0)
-// LOWERED:      %y_3 = "onnx.MatMul"(%a_3, %w1_3)
-// LOWERED-NEXT: dist.allreduce sum %y, %y_1, %y_2, %y_3
-// LOWERED-NEXT: func.return
+// LOWERED-NEXT: [[H:%.*]] = "onnx.MatMul"(%x, %w0)
+// LOWERED:      [[A:%.*]] = "onnx.Relu"([[H]])
+// LOWERED:      [[Y:%.*]] = "onnx.MatMul"([[A]], %w1)
+// LOWERED-NEXT: [[Y_1:%.*]] = "onnx.MatMul"({{%.*}}, %w1_1)
+// LOWERED-NEXT: [[Y_2:%.*]] = "onnx.MatMul"({{%.*}}, %w1_2)
+// LOWERED-NEXT: [[Y_3:%.*]] = "onnx.MatMul"({{%.*}}, %w1_3)
+// LOWERED-NEXT: [[S:%.*]], [[S_1:%.*]], [[S_2:%.*]], [[S_3:%.*]] = dist.allreduce sum [[Y]], [[Y_1]], [[Y_2]], [[Y_3]]
+// LOWERED-NEXT: func.return [[S]], [[S_1]], [[S_2]], [[S_3]]

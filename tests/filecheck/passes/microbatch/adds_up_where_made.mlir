@@ -32,8 +32,8 @@ func.func private @update_0(%w: tensor<4x4xf32>, %dw: tensor<4x4xf32>) -> tensor
 // CHECK-NEXT: func.call @update_0(%w, %[[SUM]])
 // CHECK:      func.func private @microbatch(%x: tensor<8x4xf32>, %w: tensor<4x4xf32>, %dw: tensor<4x4xf32>, %k: index) -> tensor<4x4xf32>
 // CHECK-NEXT: %[[ROWS:.*]] = dist.take_rows %x at %k dim 0
-// CHECK-NEXT: %h = func.call @{{.*}}(%[[ROWS]], %w) {dist.stage = 0 : i64, dist.phase = "forward"}
-// CHECK-NEXT: %[[DW:.*]] = func.call @[[BACKWARD:.*]](%[[ROWS]], %h, %dw) {dist.stage = 0 : i64, dist.phase = "backward"}
+// CHECK-NEXT: [[H:%.*]] = func.call @{{.*}}(%[[ROWS]], %w) {dist.stage = 0 : i64, dist.phase = "forward"}
+// CHECK-NEXT: %[[DW:.*]] = func.call @[[BACKWARD:.*]](%[[ROWS]], [[H]], %dw) {dist.stage = 0 : i64, dist.phase = "backward"}
 // CHECK-NEXT: func.return %[[DW]]
 // CHECK:      func.func private @[[BACKWARD]](%x: tensor<4x4xf32>, %h: tensor<4x4xf32>, %dw: tensor<4x4xf32>)
 // CHECK-NEXT: func.call @[[LAYER:.*]](%x, %h, %dw)

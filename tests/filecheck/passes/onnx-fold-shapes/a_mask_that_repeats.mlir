@@ -9,6 +9,6 @@ func.func @main(%x: tensor<4x2x3xf32>, %low: tensor<f32>) -> tensor<4x2x3xf32> {
   func.return %y : tensor<4x2x3xf32>
 }
 
-// CHECK:      %0 = onnx.Constant dense<{{\[\[\[}}true, false, true]]]> : tensor<1x1x3xi1>
-// CHECK-NEXT: %1 = "onnx.Where"(%0, %zero, %low) : (tensor<1x1x3xi1>, tensor<f32>, tensor<f32>) -> tensor<1x1x3xf32>
-// CHECK-NEXT: %y = "onnx.Add"(%x, %1) : (tensor<4x2x3xf32>, tensor<1x1x3xf32>) -> tensor<4x2x3xf32>
+// CHECK:      [[V0:%.*]] = onnx.Constant dense<{{\[\[\[}}true, false, true]]]> : tensor<1x1x3xi1>
+// CHECK-NEXT: [[V1:%.*]] = "onnx.Where"([[V0]], %zero, %low) : (tensor<1x1x3xi1>, tensor<f32>, tensor<f32>) -> tensor<1x1x3xf32>
+// CHECK-NEXT: %y = "onnx.Add"(%x, [[V1]]) : (tensor<4x2x3xf32>, tensor<1x1x3xf32>) -> tensor<4x2x3xf32>

@@ -12,7 +12,7 @@ func.func @main(%x: tensor<4x8xf32>, %mode: tensor<i1>) -> (tensor<4x8xf32>, ten
   func.return %b, %c, %d, %o : tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xi1>
 }
 
-// CHECK:      %a = "onnx.Relu"(%x)
-// CHECK-NEXT: %c, %n = "onnx.Dropout"(%a, %half, %mode)
-// CHECK-NEXT: %d, %o = "onnx.Dropout"(%a, %half, %none)
-// CHECK-NEXT: func.return %a, %c, %d, %o
+// CHECK:      [[A:%.*]] = "onnx.Relu"(%x)
+// CHECK-NEXT: [[C:%.*]], %n = "onnx.Dropout"([[A]], %half, %mode)
+// CHECK-NEXT: [[D:%.*]], [[O:%.*]] = "onnx.Dropout"([[A]], %half, %none)
+// CHECK-NEXT: func.return [[A]], [[C]], [[D]], [[O]]

@@ -17,5 +17,5 @@ func.func @main(%x: tensor<4x8xf32>) -> tensor<?x?xf32> {
 }
 
 // CHECK:      func.func @main(%x: tensor<4x8xf32>) -> tensor<8x4xf32> {
-// CHECK-NEXT:   %t = "onnx.Transpose"(%x) <{perm = [1 : i64, 0 : i64]}> : (tensor<4x8xf32>) -> tensor<8x4xf32>
-// CHECK-NEXT:   func.return %t : tensor<8x4xf32>
+// CHECK-NEXT:   [[T:%.*]] = "onnx.Transpose"(%x) <{perm = [1 : i64, 0 : i64]}> : (tensor<4x8xf32>) -> tensor<8x4xf32>
+// CHECK-NEXT:   func.return [[T]] : tensor<8x4xf32>

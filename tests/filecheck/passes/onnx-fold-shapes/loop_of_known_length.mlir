@@ -13,8 +13,8 @@ func.func @main(%x: tensor<4x8xf32>) -> (tensor<?x?xf32>, tensor<?x?x?xf32>) {
 }
 
 // CHECK:      func.func @main(%x: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<3x4x8xf32>) {
-// CHECK-NEXT:   %t = "onnx.Add"(%x, %x) {onnx_node_name = "add.0"} : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
-// CHECK-NEXT:   %t_1 = "onnx.Add"(%t, %x) {onnx_node_name = "add.1"}
-// CHECK-NEXT:   %t_2 = "onnx.Add"(%t_1, %x) {onnx_node_name = "add.2"}
-// CHECK:        %all = "onnx.Concat"(%1, %2, %3) <{axis = 0 : si64}>
-// CHECK-NEXT:   func.return %t_2, %all : tensor<4x8xf32>, tensor<3x4x8xf32>
+// CHECK-NEXT:   [[T:%.*]] = "onnx.Add"(%x, %x) {onnx_node_name = "add.0"} : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+// CHECK-NEXT:   [[T_1:%.*]] = "onnx.Add"([[T]], %x) {onnx_node_name = "add.1"}
+// CHECK-NEXT:   [[T_2:%.*]] = "onnx.Add"([[T_1]], %x) {onnx_node_name = "add.2"}
+// CHECK:        [[ALL:%.*]] = "onnx.Concat"(%1, %2, %3) <{axis = 0 : si64}>
+// CHECK-NEXT:   func.return [[T_2]], [[ALL]] : tensor<4x8xf32>, tensor<3x4x8xf32>

@@ -18,8 +18,8 @@ func.func @main(%211: tensor<256x8x768xf32> {dist.name = "x", dist.role = "input
 }
 
 // CHECK:      func.func @main(%0: tensor<256x8x768xf32> {dist.name = "x", dist.role = "input"}, %w: tensor<768x3072xf32> {dist.name = "w", dist.role = "parameter"}) -> (tensor<2048x3072xf32> {dist.name = "y", dist.role = "output"}) {
-// CHECK-NEXT:   %1 = onnx.Constant dense<[-1, 768]> : tensor<2xi64>
-// CHECK-NEXT:   %2 = "onnx.Reshape"(%0, %1) : (tensor<256x8x768xf32>, tensor<2xi64>) -> tensor<2048x768xf32>
-// CHECK-NEXT:   %none = "onnx.NoValue"() <{value}> : () -> none
-// CHECK-NEXT:   %3 = "onnx.Gemm"(%2, %w, %none) {dist.note = "kept"} : (tensor<2048x768xf32>, tensor<768x3072xf32>, none) -> tensor<2048x3072xf32>
-// CHECK-NEXT:   func.return %3 : tensor<2048x3072xf32>
+// CHECK-NEXT:   [[V1:%.*]] = onnx.Constant dense<[-1, 768]> : tensor<2xi64>
+// CHECK-NEXT:   [[V2:%.*]] = "onnx.Reshape"(%0, [[V1]]) : (tensor<256x8x768xf32>, tensor<2xi64>) -> tensor<2048x768xf32>
+// CHECK-NEXT:   [[NONE:%.*]] = "onnx.NoValue"() <{value}> : () -> none
+// CHECK-NEXT:   [[V3:%.*]] = "onnx.Gemm"([[V2]], %w, [[NONE]]) {dist.note = "kept"} : (tensor<2048x768xf32>, tensor<768x3072xf32>, none) -> tensor<2048x3072xf32>
+// CHECK-NEXT:   func.return [[V3]] : tensor<2048x3072xf32>

@@ -28,16 +28,16 @@ func.func private @stage(%x: tensor<4x8xf32, #dist.on<0:2>>, %u: tensor<8x4xf32,
 
 // CHECK:      func.func private @stage
 // CHECK-NEXT: %[[V:.*]] = dist.move %v
-// CHECK-NEXT: %a = dist.call @layer(%x, %u)
+// CHECK-NEXT: [[A:%.*]] = dist.call @layer(%x, %u)
 // CHECK-NEXT: %[[W:.*]] = dist.move %w
-// CHECK-NEXT: %b = dist.call @layer(%a, %[[V]])
-// CHECK-NEXT: %c = dist.call @layer(%b, %[[W]])
+// CHECK-NEXT: [[B:%.*]] = dist.call @layer([[A]], %[[V]])
+// CHECK-NEXT: %c = dist.call @layer([[B]], %[[W]])
 
 // TWO:      func.func private @stage
 // TWO-NEXT: %[[W:.*]] = dist.move %w
-// TWO-NEXT: %a = dist.call @layer(%x, %u)
-// TWO-NEXT: %b = dist.call @layer(%a, %v)
-// TWO-NEXT: %c = dist.call @layer(%b, %[[W]])
+// TWO-NEXT: [[A:%.*]] = dist.call @layer(%x, %u)
+// TWO-NEXT: [[B:%.*]] = dist.call @layer([[A]], %v)
+// TWO-NEXT: %c = dist.call @layer([[B]], %[[W]])
 
 // ANY:      func.func @main
 // ANY:      %[[W:.*]] = dist.move %w

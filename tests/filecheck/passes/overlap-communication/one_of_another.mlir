@@ -6,9 +6,9 @@ dist.mesh @mesh = <["pod" = 2, "dp" = 2]>
 // CHECK:      func.func @main
 // CHECK:      %[[D:.*]] = dist.reducescatter sum %{{.*}} -> tensor<2x4xf32, #dist.on<0:4, "collective">>
 // CHECK-NEXT: %[[B:.*]] = dist.allreduce sum %[[D]] {{.*}} -> tensor<2x4xf32, #dist.on<0:4, "collective">>
-// CHECK-NEXT: %h, %a = dist.call @layer(%x) on [0, 1, 2, 3] : {{.*}} -> (tensor<4x4xf32, #dist.on<0:4>>, tensor<2x4xf32, #dist.on<0:4, "collective">>)
+// CHECK-NEXT: %h, [[A:%.*]] = dist.call @layer(%x) on [0, 1, 2, 3] : {{.*}} -> (tensor<4x4xf32, #dist.on<0:4>>, tensor<2x4xf32, #dist.on<0:4, "collective">>)
 // CHECK-NEXT: onnx.Relu
-// CHECK-DAG:  dist.move %a
+// CHECK-DAG:  dist.move [[A]]
 // CHECK-DAG:  dist.move %[[B]]
 // CHECK:      onnx.Add
 func.func @main(%x: tensor<4x4xf32, #dist.on<0:4>> {dist.part = #dist.part<[0:4, 0:4] of [4, 4]>}, %z: tensor<4x4xf32, #dist.on<0:4>> {dist.part = #dist.part<[0:4, 0:4] of [4, 4], partial sum>}) -> (tensor<4x4xf32, #dist.on<0:4>>, tensor<2x4xf32, #dist.on<0:4>>) {

@@ -22,8 +22,8 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
   func.return %loss, %w0_new, %w1_new : tensor<12x4xf32>, tensor<8x6xf32>, tensor<6x4xf32>
 }
 
-// CHECK:       %h0, %a0 = dist.call @forward_0
-// CHECK-NEXT:  %[[A:.*]] = dist.move %a0 : tensor<4x6xf32, #dist.on<0>> -> tensor<4x6xf32, #dist.on<0, "send-next">>
+// CHECK:       %h0, [[A0:%.*]] = dist.call @forward_0
+// CHECK-NEXT:  %[[A:.*]] = dist.move [[A0]] : tensor<4x6xf32, #dist.on<0>> -> tensor<4x6xf32, #dist.on<0, "send-next">>
 // CHECK-NEXT:  %[[B:.*]] = dist.send %[[A]] to 1
 // CHECK:       dist.call @forward_0
 // CHECK:       %[[C:.*]] = dist.move %[[B]] : tensor<4x6xf32, #dist.on<1, "receive">> -> tensor<4x6xf32, #dist.on<1>>

@@ -24,8 +24,8 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
 }
 
 // CHECK:      func.func @main
-// CHECK:      %da0, %dw1 = grad.matmul_grad
-// CHECK:      %[[A:.*]] = dist.move %dw1 : tensor<6x4xf32, #dist.on<0>> -> tensor<6x4xf32, #dist.on<0, "collective">>
+// CHECK:      %da0, [[DW1:%.*]] = grad.matmul_grad
+// CHECK:      %[[A:.*]] = dist.move [[DW1]] : tensor<6x4xf32, #dist.on<0>> -> tensor<6x4xf32, #dist.on<0, "collective">>
 // CHECK:      grad.matmul_grad
 // CHECK:      %[[B:.*]] = dist.move %{{.*}} : tensor<6x4xf32, #dist.on<1>> -> tensor<6x4xf32, #dist.on<1, "collective">>
 // CHECK-NEXT: %[[C:.*]], %[[D:.*]] = dist.allreduce sum %[[A]], %[[B]]

@@ -27,37 +27,37 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
 // CHECK-NEXT: func.func @main(
 // CHECK-SAME: %z: tensor<12x4xf32, #dist.on<1>> {dist.name = "z", dist.role = "label", dist.part = #dist.part<[0:12, 0:4] of [12, 4]>}
 // CHECK-SAME: %w0: tensor<8x6xf32, #dist.on<0>> {dist.name = "w0", dist.role = "parameter", dist.part = #dist.part<[0:8, 0:6] of [8, 6]>}
-// CHECK-NEXT: %x_1 = dist.slice %x [0:4, 0:8]
-// CHECK-NEXT: %h0, %a0 = dist.call @forward_0(%x_1, %w0) on [0] : (tensor<4x8xf32, #dist.on<0>>, tensor<8x6xf32, #dist.on<0>>) -> (tensor<4x6xf32, #dist.on<0>>, tensor<4x6xf32, #dist.on<0>>)
-// CHECK-NEXT: %a0_1 = dist.send %a0 to 1
-// CHECK-NEXT: %x_2 = dist.slice %x [4:8, 0:8]
-// CHECK-NEXT: %h0_1, %a0_2 = dist.call @forward_0(%x_2, %w0) on [0]
-// CHECK-NEXT: %z_1 = dist.slice %z [0:4, 0:4]
-// CHECK-NEXT: %h1, %loss = dist.call @forward_1(%a0_1, %w1, %z_1, %n) on [1]
+// CHECK-NEXT: [[X_1:%.*]] = dist.slice %x [0:4, 0:8]
+// CHECK-NEXT: [[H0:%.*]], [[A0:%.*]] = dist.call @forward_0([[X_1]], %w0) on [0] : (tensor<4x8xf32, #dist.on<0>>, tensor<8x6xf32, #dist.on<0>>) -> (tensor<4x6xf32, #dist.on<0>>, tensor<4x6xf32, #dist.on<0>>)
+// CHECK-NEXT: [[A0_1:%.*]] = dist.send [[A0]] to 1
+// CHECK-NEXT: [[X_2:%.*]] = dist.slice %x [4:8, 0:8]
+// CHECK-NEXT: [[H0_1:%.*]], [[A0_2:%.*]] = dist.call @forward_0([[X_2]], %w0) on [0]
+// CHECK-NEXT: [[Z_1:%.*]] = dist.slice %z [0:4, 0:4]
+// CHECK-NEXT: [[H1:%.*]], [[LOSS:%.*]] = dist.call @forward_1([[A0_1]], %w1, [[Z_1]], %n) on [1]
 // CHECK-NEXT: %[[ALL:.*]] = dist.zeros : tensor<12x4xf32, #dist.on<1>>
-// CHECK-NEXT: %[[PUT0:.*]] = dist.insert %loss into %[[ALL]] dim 0 at 0 : tensor<4x4xf32, #dist.on<1>>, tensor<12x4xf32, #dist.on<1>>
-// CHECK-NEXT: %a0_3 = dist.send %a0_2 to 1
-// CHECK-NEXT: %da0, %dw1 = dist.call @backward_1_first(%h1, %z_1, %n, %a0_1, %w1) on [1]
-// CHECK-NEXT: %da0_1 = dist.send %da0 to 0
-// CHECK-NEXT: %dw0 = dist.call @backward_0_first(%h0, %da0_1, %x_1, %w0) on [0]
-// CHECK-NEXT: %z_2 = dist.slice %z [4:8, 0:4]
-// CHECK-NEXT: %h1_1, %[[LOSS1:.*]] = dist.call @forward_1(%a0_3, %w1, %z_2, %n) on [1]
+// CHECK-NEXT: %[[PUT0:.*]] = dist.insert [[LOSS]] into %[[ALL]] dim 0 at 0 : tensor<4x4xf32, #dist.on<1>>, tensor<12x4xf32, #dist.on<1>>
+// CHECK-NEXT: [[A0_3:%.*]] = dist.send [[A0_2]] to 1
+// CHECK-NEXT: [[DA0:%.*]], [[DW1:%.*]] = dist.call @backward_1_first([[H1]], [[Z_1]], %n, [[A0_1]], %w1) on [1]
+// CHECK-NEXT: [[DA0_1:%.*]] = dist.send [[DA0]] to 0
+// CHECK-NEXT: [[DW0:%.*]] = dist.call @backward_0_first([[H0]], [[DA0_1]], [[X_1]], %w0) on [0]
+// CHECK-NEXT: [[Z_2:%.*]] = dist.slice %z [4:8, 0:4]
+// CHECK-NEXT: %h1_1, %[[LOSS1:.*]] = dist.call @forward_1([[A0_3]], %w1, [[Z_2]], %n) on [1]
 // CHECK-NEXT: %[[PUT1:.*]] = dist.insert %[[LOSS1]] into %[[PUT0]] dim 0 at 4
-// CHECK-NEXT: %x_3 = dist.slice %x [8:12, 0:8]
-// CHECK-NEXT: %h0_2, %a0_4 = dist.call @forward_0(%x_3, %w0) on [0]
-// CHECK-NEXT: %da0_2, %dw1_1 = dist.call @backward_1(%h1_1, %z_2, %n, %a0_3, %w1, %dw1) on [1]
-// CHECK-NEXT: %a0_5 = dist.send %a0_4 to 1
-// CHECK-NEXT: %da0_3 = dist.send %da0_2 to 0
-// CHECK-NEXT: %dw0_1 = dist.call @backward_0(%h0_1, %da0_3, %x_2, %w0, %dw0) on [0]
-// CHECK-NEXT: %z_3 = dist.slice %z [8:12, 0:4]
-// CHECK-NEXT: %h1_2, %[[LOSS2:.*]] = dist.call @forward_1(%a0_5, %w1, %z_3, %n) on [1]
+// CHECK-NEXT: [[X_3:%.*]] = dist.slice %x [8:12, 0:8]
+// CHECK-NEXT: [[H0_2:%.*]], [[A0_4:%.*]] = dist.call @forward_0([[X_3]], %w0) on [0]
+// CHECK-NEXT: [[DA0_2:%.*]], [[DW1_1:%.*]] = dist.call @backward_1(%h1_1, [[Z_2]], %n, [[A0_3]], %w1, [[DW1]]) on [1]
+// CHECK-NEXT: [[A0_5:%.*]] = dist.send [[A0_4]] to 1
+// CHECK-NEXT: [[DA0_3:%.*]] = dist.send [[DA0_2]] to 0
+// CHECK-NEXT: [[DW0_1:%.*]] = dist.call @backward_0([[H0_1]], [[DA0_3]], [[X_2]], %w0, [[DW0]]) on [0]
+// CHECK-NEXT: [[Z_3:%.*]] = dist.slice %z [8:12, 0:4]
+// CHECK-NEXT: %h1_2, %[[LOSS2:.*]] = dist.call @forward_1([[A0_5]], %w1, [[Z_3]], %n) on [1]
 // CHECK-NEXT: %[[PUT2:.*]] = dist.insert %[[LOSS2]] into %[[PUT1]] dim 0 at 8
-// CHECK-NEXT: %da0_4, %dw1_2 = dist.call @backward_1(%h1_2, %z_3, %n, %a0_5, %w1, %dw1_1) on [1]
-// CHECK-NEXT: %da0_5 = dist.send %da0_4 to 0
-// CHECK-NEXT: %dw0_2 = dist.call @backward_0(%h0_2, %da0_5, %x_3, %w0, %dw0_1) on [0]
-// CHECK-NEXT: %w0_new = dist.call @update_0(%w0, %dw0_2) on [0]
-// CHECK-NEXT: %w1_new = dist.call @update_1(%w1, %dw1_2) on [1]
-// CHECK-NEXT: func.return %[[PUT2]], %w0_new, %w1_new
+// CHECK-NEXT: [[DA0_4:%.*]], [[DW1_2:%.*]] = dist.call @backward_1(%h1_2, [[Z_3]], %n, [[A0_5]], %w1, [[DW1_1]]) on [1]
+// CHECK-NEXT: [[DA0_5:%.*]] = dist.send [[DA0_4]] to 0
+// CHECK-NEXT: [[DW0_2:%.*]] = dist.call @backward_0([[H0_2]], [[DA0_5]], [[X_3]], %w0, [[DW0_1]]) on [0]
+// CHECK-NEXT: [[W0_NEW:%.*]] = dist.call @update_0(%w0, [[DW0_2]]) on [0]
+// CHECK-NEXT: [[W1_NEW:%.*]] = dist.call @update_1(%w1, [[DW1_2]]) on [1]
+// CHECK-NEXT: func.return %[[PUT2]], [[W0_NEW]], [[W1_NEW]]
 // CHECK-NOT:  dist.microbatches
 // CHECK:      func.func private @backward_1(%h1: {{.*}}, %dw1: tensor<6x4xf32, #dist.on<0>>) ->
 // CHECK:      dist.accumulate

@@ -28,9 +28,9 @@ func.func private @update_0(%w: tensor<4x4xf32>, %dw: tensor<4x4xf32>, %v: tenso
 
 // CHECK:      func.func @main
 // CHECK-NOT:  dist.zeros
-// CHECK:      %dw, %dv = dist.call @[[FIRST:[a-z0-9_]+]](%{{[a-z0-9_]+}}, %w) on [0]
-// CHECK:      %dw_1, %dv_1 = dist.call @backward_0(%{{[a-z0-9_]+}}, %w, %dw, %dv) on [0]
-// CHECK-NEXT: dist.call @update_0(%w, %dw_1, %v, %dv_1) on [0]
+// CHECK:      [[DW:%.*]], [[DV:%.*]] = dist.call @[[FIRST:[a-z0-9_]+]](%{{[a-z0-9_]+}}, %w) on [0]
+// CHECK:      [[DW_1:%.*]], [[DV_1:%.*]] = dist.call @backward_0(%{{[a-z0-9_]+}}, %w, [[DW]], [[DV]]) on [0]
+// CHECK-NEXT: dist.call @update_0(%w, [[DW_1]], %v, [[DV_1]]) on [0]
 // CHECK:      func.func private @[[FIRST]](
 // CHECK-NEXT: "onnx.MatMul"
 // CHECK-NEXT: dist.call @[[LAYER:[a-z0-9_]+_first]](%{{[a-z0-9_]+}}, %{{[a-z0-9_]+}}) on [0]

@@ -25,9 +25,9 @@ builtin.module attributes {dist.devices = 2 : i64} {
   }
 }
 
-// CHECK:      %whole = dist.allgather %w dim 0 over "tp"
-// CHECK-NEXT: %h = dist.call @forward_0(%x, %whole) on [0, 1]
-// CHECK-NEXT: %h_1 = dist.send %h to 2 :
-// CHECK-NEXT: %whole_1 = dist.send %whole to 2 :
-// CHECK-NEXT: dist.call @forward_1(%h_1, %whole_1) on [2, 3]
+// CHECK:      [[WHOLE:%.*]] = dist.allgather %w dim 0 over "tp"
+// CHECK-NEXT: [[H:%.*]] = dist.call @forward_0(%x, [[WHOLE]]) on [0, 1]
+// CHECK-NEXT: [[H_1:%.*]] = dist.send [[H]] to 2 :
+// CHECK-NEXT: [[WHOLE_1:%.*]] = dist.send [[WHOLE]] to 2 :
+// CHECK-NEXT: dist.call @forward_1([[H_1]], [[WHOLE_1]]) on [2, 3]
 // CHECK-NEXT: dist.call @update_0(%w) on [0, 1]

@@ -24,14 +24,14 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
 
 // CHECK:      dist.call @forward_0(%x_1, %w0) on [0]
 // CHECK:      dist.call @forward_0(%x_2, %w0) on [0]
-// CHECK:      %h1, %loss = dist.call @forward_1(%a0_1, %w1, %z_1, %n) on [1]
+// CHECK:      [[H1:%.*]], %loss = dist.call @forward_1(%a0_1, %w1, %z_1, %n) on [1]
 // CHECK:      dist.call @forward_0(%x_3, %w0) on [0]
 // CHECK:      %h1_1, %{{.*}} = dist.call @forward_1(%a0_3, %w1, %z_2, %n) on [1]
 // CHECK:      %h1_2, %{{.*}} = dist.call @forward_1(%a0_5, %w1, %z_3, %n) on [1]
-// CHECK:      %{{.*}}, %dw1 = dist.call @backward_1_first(%h1, %z_1, %n, %a0_1, %w1) on [1]
+// CHECK:      %{{.*}}, %dw1 = dist.call @backward_1_first([[H1]], %z_1, %n, %a0_1, %w1) on [1]
 // CHECK-NEXT: dist.send
-// CHECK-NEXT: %dw0 = dist.call @backward_0_first(%h0, %da0_1, %x_1, %w0) on [0]
+// CHECK-NEXT: [[DW0:%.*]] = dist.call @backward_0_first(%h0, %da0_1, %x_1, %w0) on [0]
 // CHECK-NEXT: dist.call @backward_1(%h1_1, %z_2, %n, %a0_3, %w1, %dw1) on [1]
-// CHECK:      dist.call @backward_0(%h0_1, %da0_3, %x_2, %w0, %dw0) on [0]
+// CHECK:      dist.call @backward_0(%h0_1, %da0_3, %x_2, %w0, [[DW0]]) on [0]
 // CHECK:      dist.call @backward_1(%h1_2, %z_3, %n, %a0_5, %w1, %dw1_1) on [1]
 // CHECK:      dist.call @backward_0(%h0_2, %da0_5, %x_3, %w0, %dw0_1) on [0]

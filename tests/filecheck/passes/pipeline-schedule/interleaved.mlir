@@ -10,11 +10,11 @@ func.func @main(%x: tensor<4x8xf32> {dist.name = "x", dist.role = "input"}) -> (
 }
 
 // CHECK:      builtin.module attributes {dist.devices = 2 : i64, dist.axes = #dist.axes<{{.*}}>} {
-// CHECK:      %a = dist.call @forward_0(%x_1) on [0]
-// CHECK-NEXT: %a_1 = dist.send %a to 1
-// CHECK:      %a_2 = dist.call @forward_0(%x_2) on [0]
-// CHECK-NEXT: %b = dist.call @forward_1(%a_1) on [1]
-// CHECK-NEXT: dist.send %a_2 to 1
-// CHECK-NEXT: %b_1 = dist.send %b to 0
-// CHECK-NEXT: %c = dist.call @forward_2(%b_1) on [0]
+// CHECK:      [[A:%.*]] = dist.call @forward_0(%x_1) on [0]
+// CHECK-NEXT: [[A_1:%.*]] = dist.send [[A]] to 1
+// CHECK:      [[A_2:%.*]] = dist.call @forward_0(%x_2) on [0]
+// CHECK-NEXT: [[B:%.*]] = dist.call @forward_1([[A_1]]) on [1]
+// CHECK-NEXT: dist.send [[A_2]] to 1
+// CHECK-NEXT: [[B_1:%.*]] = dist.send [[B]] to 0
+// CHECK-NEXT: %c = dist.call @forward_2([[B_1]]) on [0]
 // CHECK:      dist.call @forward_3(%{{.*}}) on [1]

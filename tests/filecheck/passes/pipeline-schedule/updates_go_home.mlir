@@ -21,6 +21,6 @@ func.func private @forward_1(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
 // CHECK:      func.func @main(
 // CHECK-SAME: %mean: tensor<4x8xf32, #dist.on<0>>
 // CHECK-SAME: %last: tensor<4x8xf32, #dist.on<1>>
-// CHECK:      %b = dist.call @forward_1(%{{[a-z0-9_]+}}) on [1]
-// CHECK-NEXT: %[[SENT:[a-z0-9_]+]] = dist.send %b to 0
-// CHECK-NEXT: func.return %[[SENT]], %b
+// CHECK:      [[B:%.*]] = dist.call @forward_1(%{{[a-z0-9_]+}}) on [1]
+// CHECK-NEXT: %[[SENT:[a-z0-9_]+]] = dist.send [[B]] to 0
+// CHECK-NEXT: func.return %[[SENT]], [[B]]

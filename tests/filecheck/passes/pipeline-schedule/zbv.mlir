@@ -10,7 +10,7 @@ func.func @main(%x: tensor<4x8xf32> {dist.name = "x", dist.role = "input"}) -> (
 }
 
 // CHECK:        builtin.module attributes {dist.devices = 2 : i64, dist.axes = #dist.axes<{{.*}}>} {
-// CHECK:        %b = dist.call @forward_1(%{{.*}}) on [1]
-// CHECK:        %c = dist.call @forward_2(%b) on [1]
-// CHECK-NOT:    dist.send %b
+// CHECK:        [[B:%.*]] = dist.call @forward_1(%{{.*}}) on [1]
+// CHECK:        %c = dist.call @forward_2([[B]]) on [1]
+// CHECK-NOT:    dist.send [[B]]
 // CHECK:        dist.call @forward_3(%{{.*}}) on [0]

@@ -14,6 +14,6 @@ func.func private @f(%x: tensor<4x8xf32>, %w: tensor<8x6xf32>, %v: tensor<6x4xf3
   func.return %y : tensor<4x4xf32>
 }
 
-// CHECK:      %h = func.call @forward_0(%x, %w)
-// CHECK-NEXT: %y = func.call @forward_1(%h, %v)
+// CHECK:      [[H:%.*]] = func.call @forward_0(%x, %w)
+// CHECK-NEXT: %y = func.call @forward_1([[H]], %v)
 // CHECK-NOT:  @f{{[^o]}}

@@ -11,8 +11,8 @@ func.func @main(%x: tensor<4x8xf32> {dist.name = "x", dist.role = "input"},
   func.return %y : tensor<4x4xf32>
 }
 
-// CHECK:      %t = func.call @before_1(%v) {dist.stage = 1 : i64, dist.phase = "before"}
-// CHECK-NEXT: %h = func.call @forward_0(%x, %w) {dist.stage = 0 : i64, dist.phase = "forward"}
-// CHECK-NEXT: %y = func.call @forward_1(%h, %t) {dist.stage = 1 : i64, dist.phase = "forward"}
+// CHECK:      [[T:%.*]] = func.call @before_1(%v) {dist.stage = 1 : i64, dist.phase = "before"}
+// CHECK-NEXT: [[H:%.*]] = func.call @forward_0(%x, %w) {dist.stage = 0 : i64, dist.phase = "forward"}
+// CHECK-NEXT: %y = func.call @forward_1([[H]], [[T]]) {dist.stage = 1 : i64, dist.phase = "forward"}
 // CHECK:      func.func private @before_1
 // CHECK-NEXT: onnx.Transpose

@@ -32,8 +32,8 @@ func.func private @again(%x: tensor<4x6xf32>, %w: tensor<6x6xf32>, %m: tensor<6x
 }
 
 // CHECK:       func.func @main
-// CHECK-NEXT:  %b, %b_1, %s = func.call @before_0(%w, %v) {dist.stage = 0 : i64, dist.phase = "before"}
-// CHECK-NEXT:  %y = func.call @forward_0(%x, %b, %w, %b_1, %v, %s)
+// CHECK-NEXT:  [[B:%.*]], [[B_1:%.*]], [[S:%.*]] = func.call @before_0(%w, %v) {dist.stage = 0 : i64, dist.phase = "before"}
+// CHECK-NEXT:  %y = func.call @forward_0(%x, [[B]], %w, [[B_1]], %v, [[S]])
 // CHECK:       func.func private @inner_inside(%x: tensor<4x6xf32>, %b: tensor<6x6xf32>)
 // CHECK-NEXT:  onnx.MatMul
 // CHECK:       func.func private @inner_before
@@ -43,18 +43,18 @@ func.func private @again(%x: tensor<4x6xf32>, %w: tensor<6x6xf32>, %m: tensor<6x
 // CHECK-NEXT:  aten.rand_like
 // CHECK-NEXT:  onnx.Concat
 // CHECK:       func.func private @layer_before
-// CHECK-NEXT:  onnx.Neg
-// CHECK-NEXT:  func.call @inner_before
+// CHECK-NEXT:  [[N:%.*]] = "onnx.Neg"(%w)
+// CHECK-NEXT:  func.call @inner_before([[N]])
 // CHECK:       func.func private @again_before(%n: tensor<6x6xf32>, %m: tensor<6x6xf32>)
 // CHECK-NEXT:  onnx.Add
 // CHECK:       func.func private @before_0(%w: tensor<6x6xf32>, %v: tensor<6x6xf32>)
-// CHECK-NEXT:  %n, %b = func.call @layer_before(%w)
-// CHECK-NEXT:  %m, %b_1 = func.call @layer_before(%v)
-// CHECK-NEXT:  %s = func.call @again_before(%n, %m)
+// CHECK-NEXT:  [[N:%.*]], %b = func.call @layer_before(%w)
+// CHECK-NEXT:  [[M:%.*]], %b_1 = func.call @layer_before(%v)
+// CHECK-NEXT:  %s = func.call @again_before([[N]], [[M]])
 // CHECK:       func.func private @forward_0
-// CHECK-NEXT:  func.call @layer_inside(%x, %b, %w)
-// CHECK-NEXT:  func.call @layer_inside(%h, %b_1, %v)
-// CHECK-NEXT:  func.call @again_inside(%g, %s)
+// CHECK-NEXT:  [[H:%.*]] = func.call @layer_inside(%x, %b, %w)
+// CHECK-NEXT:  [[G:%.*]] = func.call @layer_inside([[H]], %b_1, %v)
+// CHECK-NEXT:  func.call @again_inside([[G]], %s)
 
 // ONCE:     func.call @forward_0(%x, %w, %v)
 // ONCE-NOT: before

@@ -33,10 +33,10 @@ func.func private @layer(%g: tensor<8x4xf32>, %h: tensor<8x4xf32>, %w: tensor<4x
 // CHECK-NEXT: func.call @update_0(
 
 // CHECK:      func.func private @layer_inputs(
-// CHECK-NEXT: onnx.Relu
-// CHECK-NEXT: onnx.Transpose
-// CHECK-NEXT: onnx.MatMul
-// CHECK-NEXT: func.return %dh, %r :
+// CHECK-NEXT: [[R:%.*]] = "onnx.Relu"
+// CHECK-NEXT: [[WT:%.*]] = "onnx.Transpose"(%w)
+// CHECK-NEXT: [[DH:%.*]] = "onnx.MatMul"([[R]], [[WT]])
+// CHECK-NEXT: func.return [[DH]], [[R]] :
 // CHECK:      func.func private @layer_weights(%h: tensor<8x4xf32>, %r: tensor<8x4xf32>) -> tensor<4x4xf32>
 
 // The second rank runs ahead of its gradients of weights.

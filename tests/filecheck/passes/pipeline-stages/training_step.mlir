@@ -24,13 +24,13 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
 }
 
 // CHECK:      func.func @main
-// CHECK-NEXT:   %h0, %a0 = func.call @forward_0(%x, %w0) {dist.stage = 0 : i64, dist.phase = "forward"}
-// CHECK-NEXT:   %h1, %loss = func.call @forward_1(%a0, %w1, %z, %n) {dist.stage = 1 : i64, dist.phase = "forward"}
-// CHECK-NEXT:   %da0, %dw1 = func.call @backward_1(%h1, %z, %n, %a0, %w1) {dist.stage = 1 : i64, dist.phase = "backward"}
-// CHECK-NEXT:   %dw0 = func.call @backward_0(%h0, %da0, %x, %w0) {dist.stage = 0 : i64, dist.phase = "backward"}
-// CHECK-NEXT:   %w0_new = func.call @update_0(%w0, %dw0) {dist.stage = 0 : i64, dist.phase = "update"}
-// CHECK-NEXT:   %w1_new = func.call @update_1(%w1, %dw1) {dist.stage = 1 : i64, dist.phase = "update"}
-// CHECK-NEXT:   func.return %loss, %w0_new, %w1_new
+// CHECK-NEXT:   [[H0:%.*]], [[A0:%.*]] = func.call @forward_0(%x, %w0) {dist.stage = 0 : i64, dist.phase = "forward"}
+// CHECK-NEXT:   [[H1:%.*]], [[LOSS:%.*]] = func.call @forward_1([[A0]], %w1, %z, %n) {dist.stage = 1 : i64, dist.phase = "forward"}
+// CHECK-NEXT:   [[DA0:%.*]], [[DW1:%.*]] = func.call @backward_1([[H1]], %z, %n, [[A0]], %w1) {dist.stage = 1 : i64, dist.phase = "backward"}
+// CHECK-NEXT:   [[DW0:%.*]] = func.call @backward_0([[H0]], [[DA0]], %x, %w0) {dist.stage = 0 : i64, dist.phase = "backward"}
+// CHECK-NEXT:   [[W0_NEW:%.*]] = func.call @update_0(%w0, [[DW0]]) {dist.stage = 0 : i64, dist.phase = "update"}
+// CHECK-NEXT:   [[W1_NEW:%.*]] = func.call @update_1(%w1, [[DW1]]) {dist.stage = 1 : i64, dist.phase = "update"}
+// CHECK-NEXT:   func.return [[LOSS]], [[W0_NEW]], [[W1_NEW]]
 // CHECK:      func.func private @forward_0
 // CHECK-NEXT:   onnx.MatMul
 // CHECK-SAME:   dist.rule

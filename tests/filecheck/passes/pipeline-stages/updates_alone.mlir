@@ -17,10 +17,10 @@ func.func @main(%x: tensor<4x6xf32> {dist.name = "x", dist.role = "input"},
 }
 
 // CHECK:      func.func @main
-// CHECK-NEXT: %m = func.call @before_0(%w) {dist.stage = 0 : i64, dist.phase = "before"}
-// CHECK-NEXT: %n = func.call @before_1(%v) {dist.stage = 1 : i64, dist.phase = "before"}
-// CHECK-NEXT: func.call @forward_0(%x, %m)
-// CHECK-NEXT: func.call @forward_1(%a, %n)
+// CHECK-NEXT: [[M:%.*]] = func.call @before_0(%w) {dist.stage = 0 : i64, dist.phase = "before"}
+// CHECK-NEXT: [[N:%.*]] = func.call @before_1(%v) {dist.stage = 1 : i64, dist.phase = "before"}
+// CHECK-NEXT: [[A:%.*]] = func.call @forward_0(%x, [[M]])
+// CHECK-NEXT: func.call @forward_1([[A]], [[N]])
 // CHECK-NEXT: func.call @backward_1(
 // CHECK-NEXT: func.call @backward_0(
 // CHECK-NEXT: func.call @update_0(

@@ -27,11 +27,11 @@ func.func private @update(%w0: tensor<8x6xf32>, %dw0: tensor<8x6xf32>, %w1: tens
 }
 
 // CHECK:      func.func private @update_part(
-// CHECK-NEXT:   %w0_new = grad.sgd %w0, %dw0
-// CHECK-NEXT:   func.return %w0_new
+// CHECK-NEXT:   [[W0_NEW:%.*]] = grad.sgd %w0, %dw0
+// CHECK-NEXT:   func.return [[W0_NEW]]
 // CHECK:      func.func private @update_part_1(
-// CHECK-NEXT:   %w1_new = grad.sgd %w1, %dw1
-// CHECK-NEXT:   func.return %w1_new
+// CHECK-NEXT:   [[W1_NEW:%.*]] = grad.sgd %w1, %dw1
+// CHECK-NEXT:   func.return [[W1_NEW]]
 // CHECK:      func.func private @update_0(
 // CHECK-NEXT:   func.call @update_part(
 // CHECK-NEXT:   func.return

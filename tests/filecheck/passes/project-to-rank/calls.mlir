@@ -5,9 +5,9 @@
 
 // Rank 4 is the second device of @stage in the first and third call and the first in the second.
 // CHECK:      func.func @stage.on_2_4() -> tensor<4xf32> {
-// CHECK-NEXT:   %y = rank.recv from 2 : tensor<4xf32>
-// CHECK-NEXT:   %z = func.call @double(%y) : (tensor<4xf32>) -> tensor<4xf32>
-// CHECK-NEXT:   func.return %z : tensor<4xf32>
+// CHECK-NEXT:   [[Y:%.*]] = rank.recv from 2 : tensor<4xf32>
+// CHECK-NEXT:   [[Z:%.*]] = func.call @double([[Y]]) : (tensor<4xf32>) -> tensor<4xf32>
+// CHECK-NEXT:   func.return [[Z]] : tensor<4xf32>
 // CHECK:      func.func @stage.on_4_2(%x: tensor<4xf32>) {
 // CHECK-NEXT:   rank.send %x to 2 : tensor<4xf32>
 // CHECK-NEXT:   func.return
@@ -26,8 +26,8 @@ func.func @unreached(%x: tensor<4xf32>) {
   func.return
 }
 // CHECK:      func.func @main() {
-// CHECK-NEXT:   %b = func.call @stage.on_2_4() : () -> tensor<4xf32>
-// CHECK-NEXT:   func.call @stage.on_4_2(%b) : (tensor<4xf32>) -> ()
+// CHECK-NEXT:   [[B:%.*]] = func.call @stage.on_2_4() : () -> tensor<4xf32>
+// CHECK-NEXT:   func.call @stage.on_4_2([[B]]) : (tensor<4xf32>) -> ()
 // CHECK-NEXT:   %d = func.call @stage.on_2_4() : () -> tensor<4xf32>
 // CHECK-NEXT:   func.return
 func.func @main(%a: tensor<4xf32, #dist.on<2>>) {

@@ -3,18 +3,18 @@
 // Layers are functions: those of the forward part return what the next one takes, and another function makes the rest again where the backward
 // part first takes it.
 
-// CHECK:      %y0 = func.call @layer_forward(%x, %w0)
-// CHECK-NEXT: %y1 = func.call @layer_forward(%y0, %w1)
-// CHECK-NEXT: %g1 = "onnx.Neg"(%y1)
-// CHECK-NEXT: %a1, %b1 = func.call @layer_again(%y0, %w1)
-// CHECK-NEXT: %d1, %g0 = func.call @back(%g1, %a1, %b1, %y0, %w1)
-// CHECK-NEXT: %a0, %b0 = func.call @layer_again(%x, %w0)
-// CHECK-NEXT: %d0, %g = func.call @back(%g0, %a0, %b0, %x, %w0)
+// CHECK:      [[Y0:%.*]] = func.call @layer_forward(%x, %w0)
+// CHECK-NEXT: [[Y1:%.*]] = func.call @layer_forward([[Y0]], %w1)
+// CHECK-NEXT: [[G1:%.*]] = "onnx.Neg"([[Y1]])
+// CHECK-NEXT: [[A1:%.*]], [[B1:%.*]] = func.call @layer_again([[Y0]], %w1)
+// CHECK-NEXT: %d1, [[G0:%.*]] = func.call @back([[G1]], [[A1]], [[B1]], [[Y0]], %w1)
+// CHECK-NEXT: [[A0:%.*]], [[B0:%.*]] = func.call @layer_again(%x, %w0)
+// CHECK-NEXT: %d0, %g = func.call @back([[G0]], [[A0]], [[B0]], %x, %w0)
 // CHECK-NOT:  func.func private @layer(
 // CHECK:      func.func private @layer_again(%x: tensor<512x512xf32>, %w: tensor<512x512xf32>) -> (tensor<512x512xf32>, tensor<512x512xf32>) {
-// CHECK-NEXT:   %a = "onnx.MatMul"(%x, %w)
-// CHECK-NEXT:   %b = "onnx.Tanh"(%a)
-// CHECK-NEXT:   func.return %a, %b
+// CHECK-NEXT:   [[A:%.*]] = "onnx.MatMul"(%x, %w)
+// CHECK-NEXT:   [[B:%.*]] = "onnx.Tanh"([[A]])
+// CHECK-NEXT:   func.return [[A]], [[B]]
 func.func @main(%x: tensor<512x512xf32> {dist.role = "input"}, %w0: tensor<512x512xf32> {dist.name = "w0", dist.role = "parameter"}, %w1: tensor<512x512xf32> {dist.name = "w1", dist.role = "parameter"})
     -> (tensor<512x512xf32> {dist.role = "output"}, tensor<512x512xf32> {dist.name = "w0", dist.role = "parameter"}, tensor<512x512xf32> {dist.name = "w1", dist.role = "parameter"}) {
   %a0, %b0, %y0 = func.call @layer(%x, %w0) : (tensor<512x512xf32>, tensor<512x512xf32>) -> (tensor<512x512xf32>, tensor<512x512xf32>, tensor<512x512xf32>)

@@ -2,9 +2,9 @@
 
 // What is kept for the backward part alone is no argument of the function that makes the rest again.
 
-// CHECK:      %a0, %c0, %y0 = func.call @layer_forward(%x, %w0)
-// CHECK:      %b1 = func.call @layer_again(%a1)
-// CHECK-NEXT: func.call @back(%g1, %a1, %b1, %c1, %y0, %w1)
+// CHECK:      %a0, %c0, [[Y0:%.*]] = func.call @layer_forward(%x, %w0)
+// CHECK:      [[B1:%.*]] = func.call @layer_again(%a1)
+// CHECK-NEXT: func.call @back(%g1, %a1, [[B1]], %c1, [[Y0]], %w1)
 // CHECK:      func.func private @layer_again(%a: tensor<512x512xf32>)
 func.func @main(%x: tensor<512x512xf32> {dist.role = "input"}, %w0: tensor<512x512xf32> {dist.name = "w0", dist.role = "parameter"}, %w1: tensor<512x512xf32> {dist.name = "w1", dist.role = "parameter"})
     -> (tensor<512x512xf32> {dist.role = "output"}, tensor<512x512xf32> {dist.name = "w0", dist.role = "parameter"}, tensor<512x512xf32> {dist.name = "w1", dist.role = "parameter"}) {

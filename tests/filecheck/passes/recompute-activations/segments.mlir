@@ -4,13 +4,13 @@
 // takes its result; what crosses is kept, and so is what is an output.
 
 // CHECK:      %y = "onnx.MatMul"(%d, %u)
-// CHECK-NEXT: %c_1 = "onnx.MatMul"(%h, %w)
-// CHECK-NEXT: %d_1 = "onnx.Sin"(%c_1)
-// CHECK-NEXT: %e = "onnx.Mul"(%d_1, %c_1)
-// CHECK-NEXT: %a_1 = "onnx.MatMul"(%x, %w)
-// CHECK-NEXT: %b_1 = "onnx.Tanh"(%a_1)
-// CHECK-NEXT: %f = "onnx.Mul"(%e, %b_1)
-// CHECK-NEXT: %g = "onnx.Mul"(%f, %a_1)
+// CHECK-NEXT: [[C_1:%.*]] = "onnx.MatMul"(%h, %w)
+// CHECK-NEXT: [[D_1:%.*]] = "onnx.Sin"([[C_1]])
+// CHECK-NEXT: [[E:%.*]] = "onnx.Mul"([[D_1]], [[C_1]])
+// CHECK-NEXT: [[A_1:%.*]] = "onnx.MatMul"(%x, %w)
+// CHECK-NEXT: [[B_1:%.*]] = "onnx.Tanh"([[A_1]])
+// CHECK-NEXT: [[F:%.*]] = "onnx.Mul"([[E]], [[B_1]])
+// CHECK-NEXT: %g = "onnx.Mul"([[F]], [[A_1]])
 func.func @main(%x: tensor<64x8xf32> {dist.role = "input"}, %u: tensor<64x8xf32> {dist.role = "input"}, %w: tensor<8x64xf32> {dist.name = "w", dist.role = "parameter"})
     -> (tensor<64x8xf32> {dist.role = "output"}, tensor<64x64xf32> {dist.name = "w", dist.role = "parameter"}) {
   %a = "onnx.MatMul"(%x, %w) : (tensor<64x8xf32>, tensor<8x64xf32>) -> tensor<64x64xf32>

@@ -23,6 +23,6 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
 }
 
 // CHECK:      func.call @forward_0(%x, %w0)
-// CHECK-NEXT: %h1, %loss = func.call @forward_1(%a0, %w1, %z, %n)
-// CHECK-NEXT: %da0, %dw1 = func.call @backward_1(%h1, %z, %n, %a0, %w1)
-// CHECK-NEXT: func.call @backward_0(%h0, %da0, %x, %w0)
+// CHECK-NEXT: [[H1:%.*]], %loss = func.call @forward_1(%a0, %w1, %z, %n)
+// CHECK-NEXT: [[DA0:%.*]], %dw1 = func.call @backward_1([[H1]], %z, %n, %a0, %w1)
+// CHECK-NEXT: func.call @backward_0(%h0, [[DA0]], %x, %w0)

@@ -3,11 +3,12 @@
 // Keys that something else needs too are gathered for it; those that are gathered in another dim stay so.
 
 // CHECK-LABEL: func.func @main
-// CHECK-NEXT: %K = dist.allgather %k dim 0 over "cp"
-// CHECK-NEXT: %W = dist.allgather %w dim 1 over "cp"
+// CHECK-NEXT: [[K:%.*]] = dist.allgather %k dim 0 over "cp"
+// CHECK-NEXT: [[W:%.*]] = dist.allgather %w dim 1 over "cp"
 // CHECK-NEXT: dist.exchange %k
 // CHECK-NEXT: dist.exchange %v
-// CHECK:      "attention.forward"(%q, %w, %W)
+// CHECK:      "attention.forward"(%q, %w, [[W]])
+// CHECK-NEXT: func.return {{%.*}}, {{%.*}}, [[K]]
 
 builtin.module attributes {dist.devices = 2 : i64, dist.axes = #dist.axes<["cp" = 2]>} {
 dist.mesh @mesh = <["cp" = 2]>
