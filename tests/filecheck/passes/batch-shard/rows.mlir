@@ -4,12 +4,14 @@
 // The mean of a batch, taken from each of its rows: both are cut, and the sum is reduced between them.
 
 // CHECK: dist.mesh @mesh = <["dp" = 2]>
-// CHECK: onnx.ReduceSum{{.*}}dist.strategy = #dist.strategy<@mesh, {"dp": S1}>
-// CHECK: onnx.Sub{{.*}}dist.strategy = #dist.strategy<@mesh, {"dp": S1}>
+// CHECK: [[S:%.*]] = "onnx.ReduceSum"(%x, {{.*}}dist.strategy = #dist.strategy<@mesh, {"dp": S1}>
+// CHECK-NEXT: "onnx.Sub"(%x, [[S]]) {{.*}}dist.strategy = #dist.strategy<@mesh, {"dp": S1}>
 
-// LOWERED: onnx.ReduceSum
-// LOWERED: dist.allreduce sum
-// LOWERED: onnx.Sub{{.*}} tensor<4x3xf32, #dist.on<0>>
+// LOWERED:      [[A:%.*]] = "onnx.ReduceSum"(%x,
+// LOWERED-NEXT: [[B:%.*]] = "onnx.ReduceSum"(%x_1,
+// LOWERED-NEXT: [[S:%.*]], [[T:%.*]] = dist.allreduce sum [[A]], [[B]]
+// LOWERED-NEXT: "onnx.Sub"(%x, [[S]]){{.*}} tensor<4x3xf32, #dist.on<0>>
+// LOWERED-NEXT: "onnx.Sub"(%x_1, [[T]])
 builtin.module {
   func.func @main(%x : tensor<8x3xf32> {dist.name = "x", dist.role = "input"}) -> (tensor<8x3xf32> {dist.name = "y", dist.role = "output"}) {
     %axes = onnx.Constant dense<0> : tensor<1xi64>

@@ -2,11 +2,11 @@
 
 // Operations on complex numbers are kernels of their own: torch.compile generates none.
 
-// CHECK:      func.call @kernel
-// CHECK-NEXT: "aten.view_as_complex"
-// CHECK-NEXT: "aten.mul.Tensor"
-// CHECK-NEXT: "aten.view_as_real"
-// CHECK-NEXT: func.call @kernel
+// CHECK:      [[B:%.*]] = func.call @[[KERNEL:kernel_[0-9a-f]+]](%x)
+// CHECK-NEXT: [[C:%.*]] = "aten.view_as_complex"([[B]])
+// CHECK-NEXT: [[D:%.*]] = "aten.mul.Tensor"([[C]], %turns)
+// CHECK-NEXT: [[E:%.*]] = "aten.view_as_real"([[D]])
+// CHECK-NEXT: func.call @[[KERNEL]]([[E]])
 func.func @main(%x: tensor<4x8x2xf32>, %turns: tensor<8xcomplex<f32>>) -> tensor<4x8x2xf32> {
   %a = "aten.exp"(%x) : (tensor<4x8x2xf32>) -> tensor<4x8x2xf32>
   %b = "aten.neg"(%a) : (tensor<4x8x2xf32>) -> tensor<4x8x2xf32>

@@ -2,12 +2,12 @@
 
 // PyTorch's eager mode updates many parameters at once, of whatever shapes, and joins nothing else.
 
-// CHECK:      "aten.exp"
-// CHECK-NEXT: "aten.neg"
-// CHECK-NEXT: "aten.mm"
-// CHECK-NEXT: func.call @kernel_
+// CHECK:      [[A:%.*]] = "aten.exp"(%x)
+// CHECK-NEXT: [[B:%.*]] = "aten.neg"([[A]])
+// CHECK-NEXT: [[DW:%.*]] = "aten.mm"([[B]], %w)
+// CHECK-NEXT: [[W:%.*]], [[V:%.*]] = func.call @kernel_{{.*}}([[DW]], %w, %dv, %v)
 // CHECK-SAME: -> (tensor<4x4xf32>, tensor<2x4xf32>)
-// CHECK-NEXT: func.return
+// CHECK-NEXT: func.return [[W]], [[V]]
 func.func @main(%x: tensor<4x4xf32>, %w: tensor<4x4xf32>, %dv: tensor<2x4xf32>, %v: tensor<2x4xf32>) -> (tensor<4x4xf32>, tensor<2x4xf32>) {
   %a = "aten.exp"(%x) : (tensor<4x4xf32>) -> tensor<4x4xf32>
   %b = "aten.neg"(%a) : (tensor<4x4xf32>) -> tensor<4x4xf32>

@@ -2,12 +2,12 @@
 
 // Only what belongs to modules of that name is joined, wherever they are.
 
-// CHECK:      func.call @kernel_
-// CHECK-NEXT: "aten.exp"
-// CHECK-NEXT: "aten.neg"
-// CHECK-NEXT: "aten.mm"
-// CHECK-NEXT: func.call @kernel_
-// CHECK-NEXT: func.return
+// CHECK:      [[B:%.*]] = func.call @[[KERNEL:kernel_[0-9a-f]+]](%x)
+// CHECK-NEXT: [[C:%.*]] = "aten.exp"([[B]])
+// CHECK-NEXT: [[D:%.*]] = "aten.neg"([[C]])
+// CHECK-NEXT: [[E:%.*]] = "aten.mm"([[D]], %x)
+// CHECK-NEXT: [[G:%.*]] = func.call @[[KERNEL]]([[E]])
+// CHECK-NEXT: func.return [[G]]
 func.func @main(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {
   %a = "aten.exp"(%x) {dist.module = "layers.0"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
   %b = "aten.neg"(%a) {dist.module = "layers.0"} : (tensor<4x4xf32>) -> tensor<4x4xf32>

@@ -5,15 +5,15 @@
 
 // Softmax over the batch needs all rows: of what inputs alone make, before the loop; of what has parameters in it, after it.
 // NOTE: distir: note: pipeline-stages: onnx.Softmax needs the whole of %h [4, 8], so it runs after the loop over microbatches, with what follows it (1 of 4 operations)
-// CHECK: @before_0(%m)
-// CHECK: @forward_0
-// CHECK: @update_0
+// CHECK: [[S:%.*]] = func.call @before_0(%m)
+// CHECK-NEXT: [[H:%.*]] = func.call @forward_0(%x, [[S]], %w)
+// CHECK-NEXT: func.call @update_0([[H]])
 // CHECK: func.func private @before_0
-// CHECK-NEXT: onnx.Softmax
-// CHECK-NEXT: dist.batch_rows
+// CHECK-NEXT: [[M:%.*]] = "onnx.Softmax"(%m)
+// CHECK-NEXT: dist.batch_rows [[M]] dim 0
 // CHECK: func.func private @forward_0
-// CHECK-NEXT: onnx.Mul
-// CHECK-NEXT: onnx.Mul
+// CHECK-NEXT: [[G:%.*]] = "onnx.Mul"(%x, %s)
+// CHECK-NEXT: "onnx.Mul"([[G]], %w)
 // CHECK: func.func private @update_0
 // CHECK-NEXT: onnx.Softmax
 func.func @main(%x: tensor<4x8xf32> {dist.name = "x", dist.role = "input"}, %m: tensor<4x8xf32> {dist.name = "m", dist.role = "input"},

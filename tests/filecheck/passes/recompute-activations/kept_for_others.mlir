@@ -3,8 +3,10 @@
 // What is kept for the backward part alone is no argument of the function that makes the rest again.
 
 // CHECK:      %a0, %c0, [[Y0:%.*]] = func.call @layer_forward(%x, %w0)
-// CHECK:      [[B1:%.*]] = func.call @layer_again(%a1)
-// CHECK-NEXT: func.call @back(%g1, %a1, [[B1]], %c1, [[Y0]], %w1)
+// CHECK-NEXT: [[A1:%.*]], [[C1:%.*]], [[Y1:%.*]] = func.call @layer_forward([[Y0]], %w1)
+// CHECK-NEXT: [[G1:%.*]] = "onnx.Neg"([[Y1]])
+// CHECK-NEXT: [[B1:%.*]] = func.call @layer_again([[A1]])
+// CHECK-NEXT: func.call @back([[G1]], [[A1]], [[B1]], [[C1]], [[Y0]], %w1)
 // CHECK:      func.func private @layer_again(%a: tensor<512x512xf32>)
 func.func @main(%x: tensor<512x512xf32> {dist.role = "input"}, %w0: tensor<512x512xf32> {dist.name = "w0", dist.role = "parameter"}, %w1: tensor<512x512xf32> {dist.name = "w1", dist.role = "parameter"})
     -> (tensor<512x512xf32> {dist.role = "output"}, tensor<512x512xf32> {dist.name = "w0", dist.role = "parameter"}, tensor<512x512xf32> {dist.name = "w1", dist.role = "parameter"}) {

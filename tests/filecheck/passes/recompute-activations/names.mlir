@@ -2,7 +2,9 @@
 
 // Results of the named operations are not kept.
 
-// CHECK:      %b1 = func.call @layer_again(%a1)
+// CHECK:      [[A1:%.*]], [[Y1:%.*]] = func.call @layer_forward(%y0, %w1)
+// CHECK:      [[B1:%.*]] = func.call @layer_again([[A1]])
+// CHECK-NEXT: func.call @back(%g1, [[A1]], [[B1]], %y0, %w1)
 func.func @main(%x: tensor<512x512xf32> {dist.role = "input"}, %w0: tensor<512x512xf32> {dist.name = "w0", dist.role = "parameter"}, %w1: tensor<512x512xf32> {dist.name = "w1", dist.role = "parameter"})
     -> (tensor<512x512xf32> {dist.role = "output"}, tensor<512x512xf32> {dist.name = "w0", dist.role = "parameter"}, tensor<512x512xf32> {dist.name = "w1", dist.role = "parameter"}) {
   %a0, %b0, %y0 = func.call @layer(%x, %w0) : (tensor<512x512xf32>, tensor<512x512xf32>) -> (tensor<512x512xf32>, tensor<512x512xf32>, tensor<512x512xf32>)

@@ -3,8 +3,10 @@
 // A product of matrices takes too long to be repeated for its bytes; what is made of it elementwise does not.
 
 // CHECK:      %a0, [[Y0:%.*]] = func.call @layer_forward(%x, %w0)
-// CHECK:      [[B1:%.*]] = func.call @layer_again(%a1)
-// CHECK-NEXT: func.call @back(%g1, %a1, [[B1]], [[Y0]], %w1)
+// CHECK-NEXT: [[A1:%.*]], [[Y1:%.*]] = func.call @layer_forward([[Y0]], %w1)
+// CHECK-NEXT: [[G1:%.*]] = "onnx.Neg"([[Y1]])
+// CHECK-NEXT: [[B1:%.*]] = func.call @layer_again([[A1]])
+// CHECK-NEXT: func.call @back([[G1]], [[A1]], [[B1]], [[Y0]], %w1)
 func.func @main(%x: tensor<512x512xf32> {dist.role = "input"}, %w0: tensor<512x512xf32> {dist.name = "w0", dist.role = "parameter"}, %w1: tensor<512x512xf32> {dist.name = "w1", dist.role = "parameter"})
     -> (tensor<512x512xf32> {dist.role = "output"}, tensor<512x512xf32> {dist.name = "w0", dist.role = "parameter"}, tensor<512x512xf32> {dist.name = "w1", dist.role = "parameter"}) {
   %a0, %b0, %y0 = func.call @layer(%x, %w0) : (tensor<512x512xf32>, tensor<512x512xf32>) -> (tensor<512x512xf32>, tensor<512x512xf32>, tensor<512x512xf32>)

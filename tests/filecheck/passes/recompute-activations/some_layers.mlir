@@ -3,8 +3,9 @@
 // The first layer is made again, the second is kept.
 
 // CHECK:      [[Y0:%.*]] = func.call @layer_forward(%x, %w0)
-// CHECK-NEXT: [[A1:%.*]], [[B1:%.*]], %y1 = func.call @layer([[Y0]], %w1)
-// CHECK:      func.call @back(%g1, [[A1]], [[B1]], [[Y0]], %w1)
+// CHECK-NEXT: [[A1:%.*]], [[B1:%.*]], [[Y1:%.*]] = func.call @layer([[Y0]], %w1)
+// CHECK-NEXT: [[G1:%.*]] = "onnx.Neg"([[Y1]])
+// CHECK-NEXT: func.call @back([[G1]], [[A1]], [[B1]], [[Y0]], %w1)
 // CHECK-NEXT: %a0, %b0 = func.call @layer_again(%x, %w0)
 func.func @main(%x: tensor<512x512xf32> {dist.role = "input"}, %w0: tensor<512x512xf32> {dist.name = "w0", dist.role = "parameter"}, %w1: tensor<512x512xf32> {dist.name = "w1", dist.role = "parameter"})
     -> (tensor<512x512xf32> {dist.role = "output"}, tensor<512x512xf32> {dist.name = "w0", dist.role = "parameter"}, tensor<512x512xf32> {dist.name = "w1", dist.role = "parameter"}) {

@@ -22,7 +22,7 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
   func.return %loss, %w0_new, %w1_new : tensor<12x4xf32>, tensor<8x6xf32>, tensor<6x4xf32>
 }
 
-// CHECK:      func.call @forward_0(%x, %w0)
-// CHECK-NEXT: [[H1:%.*]], %loss = func.call @forward_1(%a0, %w1, %z, %n)
-// CHECK-NEXT: [[DA0:%.*]], %dw1 = func.call @backward_1([[H1]], %z, %n, %a0, %w1)
-// CHECK-NEXT: func.call @backward_0(%h0, [[DA0]], %x, %w0)
+// CHECK:      [[H0:%.*]], [[A0:%.*]] = func.call @forward_0(%x, %w0)
+// CHECK-NEXT: [[H1:%.*]], %loss = func.call @forward_1([[A0]], %w1, %z, %n)
+// CHECK-NEXT: [[DA0:%.*]], %dw1 = func.call @backward_1([[H1]], %z, %n, [[A0]], %w1)
+// CHECK-NEXT: func.call @backward_0([[H0]], [[DA0]], %x, %w0)
