@@ -1,4 +1,4 @@
-// RUN: distir-opt %s -p 'microbatch{count=2},pipeline-schedule' | filecheck %s
+// RUN: distir-opt %s -p 'shardcombine-annotate,microbatch{count=2},pipeline-schedule' | filecheck %s
 
 // The gradient of each of two weights is added to its sum inside the layer that makes it. The first microbatch runs copies of the stage's function
 // and of the layer that take no sum and add nothing; one copy of the layer is enough for both calls. The update takes the sum.
@@ -10,19 +10,19 @@ func.func @main(%x: tensor<8x4xf32> {dist.name = "x", dist.role = "input"}, %w: 
   func.return %new_w, %new_v : tensor<4x4xf32>, tensor<4x4xf32>
 }
 func.func private @backward_0(%x: tensor<8x4xf32>, %w: tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<4x4xf32>) {
-  %h = "onnx.MatMul"(%x, %w) {dist.rule = #dist.rule<[S1, S2], [S2, S3] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}, found = exact>} : (tensor<8x4xf32>, tensor<4x4xf32>) -> tensor<8x4xf32>
+  %h = "onnx.MatMul"(%x, %w) : (tensor<8x4xf32>, tensor<4x4xf32>) -> tensor<8x4xf32>
   %dw = func.call @layer(%x, %x) : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
   %dv = func.call @layer(%x, %h) : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
   func.return %dw, %dv : tensor<4x4xf32>, tensor<4x4xf32>
 }
 func.func private @layer(%x: tensor<8x4xf32>, %h: tensor<8x4xf32>) -> tensor<4x4xf32> {
-  %t = "onnx.Transpose"(%x) <{perm = [1 : i64, 0 : i64]}> {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(1), S2: gather(0)}, found = exact>} : (tensor<8x4xf32>) -> tensor<4x8xf32>
-  %dw = "onnx.MatMul"(%t, %h) {dist.rule = #dist.rule<[S1, S2], [S2, S3] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}, found = exact>} : (tensor<4x8xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
+  %t = "onnx.Transpose"(%x) <{perm = [1 : i64, 0 : i64]}> : (tensor<8x4xf32>) -> tensor<4x8xf32>
+  %dw = "onnx.MatMul"(%t, %h) : (tensor<4x8xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
   func.return %dw : tensor<4x4xf32>
 }
 func.func private @update_0(%w: tensor<4x4xf32>, %dw: tensor<4x4xf32>, %v: tensor<4x4xf32>, %dv: tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<4x4xf32>) {
-  %new_w = grad.sgd %w, %dw learning_rate 1.000000e-01 {dist.rule = #dist.rule<[S1, S2], [S1, S2] -> {S1: gather(0), S2: gather(1)}, found = exact>} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
-  %new_v = grad.sgd %v, %dv learning_rate 1.000000e-01 {dist.rule = #dist.rule<[S1, S2], [S1, S2] -> {S1: gather(0), S2: gather(1)}, found = exact>} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %new_w = grad.sgd %w, %dw learning_rate 1.000000e-01 : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %new_v = grad.sgd %v, %dv learning_rate 1.000000e-01 : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
   func.return %new_w, %new_v : tensor<4x4xf32>, tensor<4x4xf32>
 }
 

@@ -1,11 +1,11 @@
-// RUN: distir-opt %s -p 'pipeline-stages{stages=4},microbatch{count=2},pipeline-schedule{schedule="%S/Inputs/three.csv"}' | filecheck %s
+// RUN: distir-opt %s -p 'shardcombine-annotate,pipeline-stages{stages=4},microbatch{count=2},pipeline-schedule{schedule="%S/Inputs/three.csv"}' | filecheck %s
 
 // A table says which rank has which stage.
 func.func @main(%x: tensor<4x8xf32> {dist.name = "x", dist.role = "input"}) -> (tensor<4x8xf32> {dist.name = "y", dist.role = "output"}) {
-  %a = "onnx.Relu"(%x) {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, found = exact>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
-  %b = "onnx.Relu"(%a) {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, found = exact>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
-  %c = "onnx.Relu"(%b) {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, found = exact>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
-  %y = "onnx.Relu"(%c) {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, found = exact>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %a = "onnx.Relu"(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %b = "onnx.Relu"(%a) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %c = "onnx.Relu"(%b) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %y = "onnx.Relu"(%c) : (tensor<4x8xf32>) -> tensor<4x8xf32>
   func.return %y : tensor<4x8xf32>
 }
 

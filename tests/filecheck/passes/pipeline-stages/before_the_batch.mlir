@@ -1,13 +1,13 @@
-// RUN: distir-opt %s -p 'pipeline-stages{stages=2}' | filecheck %s
+// RUN: distir-opt %s -p 'shardcombine-annotate,pipeline-stages{stages=2}' | filecheck %s
 
 // What does not depend on the batch is computed once, where it is used first.
 func.func @main(%x: tensor<4x8xf32> {dist.name = "x", dist.role = "input"},
                 %w: tensor<8x6xf32> {dist.name = "w", dist.role = "parameter"},
                 %v: tensor<4x6xf32> {dist.name = "v", dist.role = "parameter"})
     -> (tensor<4x4xf32> {dist.name = "y", dist.role = "output"}) {
-  %t = "onnx.Transpose"(%v) <{perm = [1 : i64, 0 : i64]}> {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(1), S2: gather(0)}, partial = [sum: 0 -> 0, max: 0 -> 0, min: 0 -> 0], found = exact>} : (tensor<4x6xf32>) -> tensor<6x4xf32>
-  %h = "onnx.MatMul"(%x, %w) {dist.rule = #dist.rule<[S1, S2], [S2, S3] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}, partial = [sum: 0 -> 0, sum: 1 -> 0], found = exact>} : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
-  %y = "onnx.MatMul"(%h, %t) {dist.rule = #dist.rule<[S1, S2], [S2, S3] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}, partial = [sum: 0 -> 0, sum: 1 -> 0], found = exact>} : (tensor<4x6xf32>, tensor<6x4xf32>) -> tensor<4x4xf32>
+  %t = "onnx.Transpose"(%v) <{perm = [1 : i64, 0 : i64]}> : (tensor<4x6xf32>) -> tensor<6x4xf32>
+  %h = "onnx.MatMul"(%x, %w) : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
+  %y = "onnx.MatMul"(%h, %t) : (tensor<4x6xf32>, tensor<6x4xf32>) -> tensor<4x4xf32>
   func.return %y : tensor<4x4xf32>
 }
 

@@ -1,10 +1,10 @@
-// RUN: distir-opt %s -p 'pipeline-stages{stages=2}' | filecheck %s
+// RUN: distir-opt %s -p 'shardcombine-annotate,pipeline-stages{stages=2}' | filecheck %s
 
 // Stages alone do not cut the batch: an operation that needs all of it may be in one.
 func.func @main(%x: tensor<4x8xf32> {dist.name = "x", dist.role = "input"})
     -> (tensor<4x8xf32> {dist.name = "y", dist.role = "output"}) {
-  %y = "onnx.Softmax"(%x) <{axis = 0 : si64}> {dist.rule = #dist.rule<[_, S1] -> {S1: gather(1)}, found = exact>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
-  %z = "onnx.Neg"(%y) {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, partial = [sum: 0 -> 0], found = exact>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %y = "onnx.Softmax"(%x) <{axis = 0 : si64}> : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %z = "onnx.Neg"(%y) : (tensor<4x8xf32>) -> tensor<4x8xf32>
   func.return %z : tensor<4x8xf32>
 }
 

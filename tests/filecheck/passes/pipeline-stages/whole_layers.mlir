@@ -1,4 +1,4 @@
-// RUN: distir-opt %s --verify-diagnostics -p 'pipeline-stages{stages=2 whole-layers=true}' | filecheck %s
+// RUN: distir-opt %s --verify-diagnostics -p 'shardcombine-annotate,pipeline-stages{stages=2 whole-layers=true}' | filecheck %s
 
 // Fewer calls than stages: none is opened, and the pipeline is refused.
 // CHECK: cannot cut 1 forward operations into 2 pipeline stages: use at most 1
@@ -10,7 +10,7 @@ func.func @main(%x: tensor<4x8xf32> {dist.name = "x", dist.role = "input"},
   func.return %y : tensor<4x4xf32>
 }
 func.func private @f(%x: tensor<4x8xf32>, %w: tensor<8x6xf32>, %v: tensor<6x4xf32>) -> tensor<4x4xf32> {
-  %h = "onnx.MatMul"(%x, %w) {dist.rule = #dist.rule<[S1, S2], [S2, S3] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}, partial = [sum: 0 -> 0, sum: 1 -> 0], found = exact>} : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
-  %y = "onnx.MatMul"(%h, %v) {dist.rule = #dist.rule<[S1, S2], [S2, S3] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}, partial = [sum: 0 -> 0, sum: 1 -> 0], found = exact>} : (tensor<4x6xf32>, tensor<6x4xf32>) -> tensor<4x4xf32>
+  %h = "onnx.MatMul"(%x, %w) : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
+  %y = "onnx.MatMul"(%h, %v) : (tensor<4x6xf32>, tensor<6x4xf32>) -> tensor<4x4xf32>
   func.return %y : tensor<4x4xf32>
 }

@@ -1,4 +1,4 @@
-// RUN: distir-opt %s -p 'pipeline-stages{stages=2},recompute-activations{policy=Relu}' | filecheck %s
+// RUN: distir-opt %s -p 'shardcombine-annotate,pipeline-stages{stages=2},recompute-activations{policy=Relu}' | filecheck %s
 
 // What a stage sends to the next one is there, and is not made again on that one: %h0 would be sent too.
 func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
@@ -9,16 +9,16 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
     -> (tensor<12x4xf32> {dist.name = "loss", dist.role = "output"},
         tensor<8x6xf32> {dist.name = "w0", dist.role = "parameter"},
         tensor<6x4xf32> {dist.name = "w1", dist.role = "parameter"}) {
-  %h0 = "onnx.MatMul"(%x, %w0) {dist.rule = #dist.rule<[S1, S2], [S2, S3] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}, partial = [sum: 0 -> 0, sum: 1 -> 0], found = exact>} : (tensor<12x8xf32>, tensor<8x6xf32>) -> tensor<12x6xf32>
-  %a0 = "onnx.Relu"(%h0) {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, partial = [max: 0 -> 0, min: 0 -> 0], found = exact>} : (tensor<12x6xf32>) -> tensor<12x6xf32>
-  %h1 = "onnx.MatMul"(%a0, %w1) {dist.rule = #dist.rule<[S1, S2], [S2, S3] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}, partial = [sum: 0 -> 0, sum: 1 -> 0], found = exact>} : (tensor<12x6xf32>, tensor<6x4xf32>) -> tensor<12x4xf32>
-  %loss = grad.loss %h1, %z, %n {dist.rule = #dist.rule<[S1, S2], [S1, S2], [] -> {S1: gather(0), S2: gather(1)}, found = exact>} : (tensor<12x4xf32>, tensor<12x4xf32>, tensor<f32>) -> tensor<12x4xf32>
-  %dh1 = grad.loss_grad %h1, %z, %n {dist.rule = #dist.rule<[S1, S2], [S1, S2], [] -> {S1: gather(0), S2: gather(1)}, partial = [sum: (0, 1) -> 0], found = exact>} : (tensor<12x4xf32>, tensor<12x4xf32>, tensor<f32>) -> tensor<12x4xf32>
-  %da0, %dw1 = grad.matmul_grad %a0, %w1, %dh1 {dist.rule = #dist.rule<[S1, S2], [S2, S3], [S1, S3] -> {S1: [gather(0), reduce(sum)], S2: [gather(1), gather(0)], S3: [reduce(sum), gather(1)]}, partial = [sum: 0 -> 1, sum: 1 -> 0, sum: 2 -> (0, 1), sum: (0, 1) -> (0, 1)], found = exact>} : (tensor<12x6xf32>, tensor<6x4xf32>, tensor<12x4xf32>) -> (tensor<12x6xf32>, tensor<6x4xf32>)
-  %dh0 = grad.relu_grad %h0, %da0 {dist.rule = #dist.rule<[S1, S2], [S1, S2] -> {S1: gather(0), S2: gather(1)}, partial = [sum: 1 -> 0, max: 1 -> 0, min: 1 -> 0], found = exact>} : (tensor<12x6xf32>, tensor<12x6xf32>) -> tensor<12x6xf32>
-  %dx, %dw0 = grad.matmul_grad %x, %w0, %dh0 {dist.rule = #dist.rule<[S1, S2], [S2, S3], [S1, S3] -> {S1: [gather(0), reduce(sum)], S2: [gather(1), gather(0)], S3: [reduce(sum), gather(1)]}, partial = [sum: 0 -> 1, sum: 1 -> 0, sum: 2 -> (0, 1), sum: (0, 1) -> (0, 1)], found = exact>} : (tensor<12x8xf32>, tensor<8x6xf32>, tensor<12x6xf32>) -> (tensor<12x8xf32>, tensor<8x6xf32>)
-  %w0_new = grad.sgd %w0, %dw0 learning_rate 1.000000e-01 {dist.rule = #dist.rule<[S1, S2], [S1, S2] -> {S1: gather(0), S2: gather(1)}, partial = [sum: (0, 1) -> 0], found = exact>} : (tensor<8x6xf32>, tensor<8x6xf32>) -> tensor<8x6xf32>
-  %w1_new = grad.sgd %w1, %dw1 learning_rate 1.000000e-01 {dist.rule = #dist.rule<[S1, S2], [S1, S2] -> {S1: gather(0), S2: gather(1)}, partial = [sum: (0, 1) -> 0], found = exact>} : (tensor<6x4xf32>, tensor<6x4xf32>) -> tensor<6x4xf32>
+  %h0 = "onnx.MatMul"(%x, %w0) : (tensor<12x8xf32>, tensor<8x6xf32>) -> tensor<12x6xf32>
+  %a0 = "onnx.Relu"(%h0) : (tensor<12x6xf32>) -> tensor<12x6xf32>
+  %h1 = "onnx.MatMul"(%a0, %w1) : (tensor<12x6xf32>, tensor<6x4xf32>) -> tensor<12x4xf32>
+  %loss = grad.loss %h1, %z, %n : (tensor<12x4xf32>, tensor<12x4xf32>, tensor<f32>) -> tensor<12x4xf32>
+  %dh1 = grad.loss_grad %h1, %z, %n : (tensor<12x4xf32>, tensor<12x4xf32>, tensor<f32>) -> tensor<12x4xf32>
+  %da0, %dw1 = grad.matmul_grad %a0, %w1, %dh1 : (tensor<12x6xf32>, tensor<6x4xf32>, tensor<12x4xf32>) -> (tensor<12x6xf32>, tensor<6x4xf32>)
+  %dh0 = grad.relu_grad %h0, %da0 : (tensor<12x6xf32>, tensor<12x6xf32>) -> tensor<12x6xf32>
+  %dx, %dw0 = grad.matmul_grad %x, %w0, %dh0 : (tensor<12x8xf32>, tensor<8x6xf32>, tensor<12x6xf32>) -> (tensor<12x8xf32>, tensor<8x6xf32>)
+  %w0_new = grad.sgd %w0, %dw0 learning_rate 1.000000e-01 : (tensor<8x6xf32>, tensor<8x6xf32>) -> tensor<8x6xf32>
+  %w1_new = grad.sgd %w1, %dw1 learning_rate 1.000000e-01 : (tensor<6x4xf32>, tensor<6x4xf32>) -> tensor<6x4xf32>
   func.return %loss, %w0_new, %w1_new : tensor<12x4xf32>, tensor<8x6xf32>, tensor<6x4xf32>
 }
 
