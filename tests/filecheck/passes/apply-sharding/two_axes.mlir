@@ -7,8 +7,12 @@
 // CHECK-SAME: %x_2: tensor<2x4xf32, #dist.on<2>> {dist.part = #dist.part<[2:4, 0:4] of [4, 8]>}
 // CHECK-SAME: %w_1: tensor<4x6xf32, #dist.on<1>> {dist.part = #dist.part<[4:8, 0:6] of [8, 6]>}
 // CHECK-SAME: %w_2: tensor<4x6xf32, #dist.on<2>> {dist.part = #dist.part<[0:4, 0:6] of [8, 6]>}
-// CHECK:      %0, %1 = dist.allreduce sum %h, %h_1 : (tensor<2x6xf32, #dist.on<0>>, tensor<2x6xf32, #dist.on<1>>)
-// CHECK-NEXT: %2, %3 = dist.allreduce sum %h_2, %h_3 : (tensor<2x6xf32, #dist.on<2>>, tensor<2x6xf32, #dist.on<3>>)
+// CHECK-NEXT: [[H:%.*]] = "onnx.MatMul"(%x, %w)
+// CHECK-NEXT: [[H_1:%.*]] = "onnx.MatMul"(%x_1, %w_1)
+// CHECK-NEXT: [[H_2:%.*]] = "onnx.MatMul"(%x_2, %w_2)
+// CHECK-NEXT: [[H_3:%.*]] = "onnx.MatMul"(%x_3, %w_3)
+// CHECK-NEXT: dist.allreduce sum [[H]], [[H_1]] : (tensor<2x6xf32, #dist.on<0>>, tensor<2x6xf32, #dist.on<1>>)
+// CHECK-NEXT: dist.allreduce sum [[H_2]], [[H_3]] : (tensor<2x6xf32, #dist.on<2>>, tensor<2x6xf32, #dist.on<3>>)
 
 dist.mesh @mesh = <["dp" = 2, "tp" = 2]>
 func.func @main(%x: tensor<4x8xf32>, %w: tensor<8x6xf32>) -> tensor<4x6xf32> {

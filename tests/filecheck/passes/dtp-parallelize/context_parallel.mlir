@@ -11,8 +11,8 @@
 
 // CHECK:     func.func private @forward_0(%x: tensor<2x2048x512xf32, #dist.on<0:2>>
 // CHECK-NOT: dist.all
-// CHECK:     "onnx.MatMul"(%x, %w) : (tensor<2x2048x512xf32, #dist.on<0:2>>, tensor<512x512xf32, #dist.on<0:2>>)
-// CHECK:     dist.exchange
+// CHECK:     [[K:%.*]] = "onnx.MatMul"(%x, %w) : (tensor<2x2048x512xf32, #dist.on<0:2>>, tensor<512x512xf32, #dist.on<0:2>>)
+// CHECK:     dist.exchange [[K]]
 // CHECK:     "attention.combine"
 func.func @main(%x: tensor<2x4096x512xf32> {dist.name = "x", dist.role = "input"}, %w: tensor<512x512xf32> {dist.name = "w", dist.role = "parameter"})
     -> (tensor<2x4096x512xf32> {dist.name = "o", dist.role = "output"}) {

@@ -14,5 +14,6 @@ func.func @main(%x: tensor<4096x4096xf16> {dist.name = "x", dist.role = "input"}
 // CHECK-NOT: dist.forbid
 // CHECK:     %w0: tensor<4096x16384xf16> {dist.name = "w0", dist.role = "parameter", dist.sharding = #dist.sharding<@mesh, [{"tp"}, {}]>}
 // CHECK:     -> (tensor<4096x4096xf16> {dist.name = "y", dist.role = "output", dist.sharding = #dist.sharding<@mesh, [{}, {"tp"}]>})
-// CHECK:     %h = "onnx.MatMul"{{.*}} dist.strategy = #dist.strategy<@mesh, {"tp": S2}>
-// CHECK:     %y = "onnx.MatMul"{{.*}}dist.strategy = #dist.strategy<@mesh, {"tp": S3}>
+// CHECK:     [[H:%.*]] = "onnx.MatMul"{{.*}} dist.strategy = #dist.strategy<@mesh, {"tp": S2}>
+// CHECK:     [[A:%.*]] = "onnx.Relu"([[H]])
+// CHECK:     "onnx.MatMul"([[A]], %w1) {{.*}}dist.strategy = #dist.strategy<@mesh, {"tp": S3}>

@@ -12,6 +12,9 @@ func.func @flat(%x: tensor<4x8xf32>) -> tensor<?x?xf32> {
   func.return %0 : tensor<?x?xf32>
 }
 
-// CHECK:      %0 = func.call @flat(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+// CHECK:      [[X:%.*]] = func.call @flat(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+// CHECK-NEXT: [[Y:%.*]] = func.call @flat(%y) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+// CHECK-NEXT: func.return [[X]], [[Y]]
 // CHECK:      func.func @flat(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-// CHECK-NEXT:   %shape = onnx.Constant dense<[4, 8]> : tensor<2xi64>
+// CHECK-NEXT:   [[SHAPE:%.*]] = onnx.Constant dense<[4, 8]> : tensor<2xi64>
+// CHECK-NEXT:   "onnx.Reshape"(%x, [[SHAPE]])

@@ -2,8 +2,10 @@
 // RUN: distir-opt %s -p "overlap-communication{chunks=2},check-module" | filecheck %s --check-prefix=COPIED
 
 // What cuts and joins chunks says that kernels read and write them where they lie.
-// CHECK:      dist.slice %x [0:4, 0:4] {dist.chunked}
-// CHECK:      dist.slice %x [4:8, 0:4] {dist.chunked}
+// CHECK:      [[A:%.*]] = dist.slice %x [0:4, 0:4] {dist.chunked}
+// CHECK-NEXT: "onnx.MatMul"([[A]], %w)
+// CHECK:      [[B:%.*]] = dist.slice %x [4:8, 0:4] {dist.chunked}
+// CHECK-NEXT: "onnx.MatMul"([[B]], %w)
 // CHECK:      dist.concat %{{.*}}, %{{.*}} dim 0 {dist.chunked}
 // COPIED:     dist.concat
 // COPIED-NOT: dist.chunked

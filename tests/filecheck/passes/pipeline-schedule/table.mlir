@@ -10,7 +10,9 @@ func.func @main(%x: tensor<4x8xf32> {dist.name = "x", dist.role = "input"}) -> (
 }
 
 // CHECK:      builtin.module attributes {dist.devices = 3 : i64, dist.axes = #dist.axes<{{.*}}>} {
-// CHECK:      dist.call @forward_0(%{{.*}}) on [2]
-// CHECK:      dist.call @forward_1(%{{.*}}) on [0]
-// CHECK:      dist.call @forward_2(%{{.*}}) on [0]
-// CHECK:      dist.call @forward_3(%{{.*}}) on [1]
+// CHECK:      [[A:%.*]] = dist.call @forward_0(%{{.*}}) on [2]
+// CHECK:      [[A_1:%.*]] = dist.send [[A]] to 0
+// CHECK:      [[B:%.*]] = dist.call @forward_1([[A_1]]) on [0]
+// CHECK:      [[C:%.*]] = dist.call @forward_2([[B]]) on [0]
+// CHECK:      [[C_1:%.*]] = dist.send [[C]] to 1
+// CHECK:      dist.call @forward_3([[C_1]]) on [1]

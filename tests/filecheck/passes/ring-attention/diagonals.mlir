@@ -2,8 +2,10 @@
 
 // Where rows see the keys up to their own position, that is from the first key of what the device has at each step.
 
-// CHECK: "attention.forward"(%q, %k, %v) <{scale = 5.000000e-01 : f64, diagonal = 0 : i64}> :
-// CHECK: "attention.forward"(%q, {{%\S+}}, {{%\S+}}) <{scale = 5.000000e-01 : f64, diagonal = -4 : i64}> {dist.by_rank = #dist.by_rank<["cp"], [{diagonal = -4 : i64}, {diagonal = 4 : i64}]>}
+// CHECK:      [[K:%.*]] = dist.exchange %k dim 0 from [4, 0]
+// CHECK-NEXT: [[V:%.*]] = dist.exchange %v dim 0 from [4, 0]
+// CHECK-NEXT: "attention.forward"(%q, %k, %v) <{scale = 5.000000e-01 : f64, diagonal = 0 : i64}> :
+// CHECK-NEXT: "attention.forward"(%q, [[K]], [[V]]) <{scale = 5.000000e-01 : f64, diagonal = -4 : i64}> {dist.by_rank = #dist.by_rank<["cp"], [{diagonal = -4 : i64}, {diagonal = 4 : i64}]>}
 
 builtin.module attributes {dist.devices = 2 : i64, dist.axes = #dist.axes<["cp" = 2]>} {
 dist.mesh @mesh = <["cp" = 2]>

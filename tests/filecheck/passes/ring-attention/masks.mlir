@@ -2,8 +2,10 @@
 
 // Of a mask, each step has that of the keys that the device then has.
 
-// CHECK: dist.slice %m [0:4, 0:4] {dist.by_rank = #dist.by_rank<["cp"], [{starts = array<i64: 0, 0>, stops = array<i64: 4, 4>}, {starts = array<i64: 0, 4>, stops = array<i64: 4, 8>}]>}
-// CHECK: dist.slice %m [0:4, 4:8] {dist.by_rank = #dist.by_rank<["cp"], [{starts = array<i64: 0, 4>, stops = array<i64: 4, 8>}, {starts = array<i64: 0, 0>, stops = array<i64: 4, 4>}]>}
+// CHECK:      [[M:%.*]] = dist.slice %m [0:4, 0:4] {dist.by_rank = #dist.by_rank<["cp"], [{starts = array<i64: 0, 0>, stops = array<i64: 4, 4>}, {starts = array<i64: 0, 4>, stops = array<i64: 4, 8>}]>}
+// CHECK:      "attention.forward"(%q, %k, %v, [[M]])
+// CHECK:      [[M:%.*]] = dist.slice %m [0:4, 4:8] {dist.by_rank = #dist.by_rank<["cp"], [{starts = array<i64: 0, 4>, stops = array<i64: 4, 8>}, {starts = array<i64: 0, 0>, stops = array<i64: 4, 4>}]>}
+// CHECK:      "attention.forward"(%q, {{%\S+}}, {{%\S+}}, [[M]])
 
 builtin.module attributes {dist.devices = 2 : i64, dist.axes = #dist.axes<["cp" = 2]>} {
 dist.mesh @mesh = <["cp" = 2]>
