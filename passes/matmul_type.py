@@ -41,6 +41,6 @@ class MatmulTypePass(ModulePass):
             raise DistirError(f"type: expected one of {', '.join(TYPES)}, got '{self.type}'")
         if not is_annotated(op):
             raise DistirError("matmul-type: the program has no rules: run shardcombine-annotate first")
-        kept = [name for each in self.keep.split(",") if (name := each.strip())]
+        kept = list(dict.fromkeys(name for each in self.keep.split(",") if (name := each.strip())))
         for name in mark_products(op, entry_function(op, self.entry), self.type, kept):
             print(f"distir: note: matmul-type: no product with a weight is of a module {name!r}", file=sys.stderr)

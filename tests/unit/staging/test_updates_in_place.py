@@ -18,7 +18,7 @@ from distir.passes.pipeline_schedule import PipelineSchedulePass
 from distir.passes.pipeline_stages import PipelineStagesPass
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 from tests.slow_machine import written
-from tests.unit.sharding.test_staged import planned
+from tests.unit.staging.test_staged import planned
 
 WIDTH = 96
 WEIGHT = 4 * WIDTH * WIDTH
