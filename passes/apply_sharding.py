@@ -37,7 +37,7 @@ class ApplyShardingPass(ModulePass):
     """Whether what devices of the mesh do alike is written once."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        from distir.interpreters.entry import entry_function
+        from distir.interpreters.entry import arguments_of, entry_function, results_of
         from distir.passes.distribution.group_shards import DevicesDiffer, GroupShards
         from distir.passes.distribution.lower import Lowering, canonical_options, entry_ports
         from distir.passes.distribution.mesh import Mesh
@@ -54,6 +54,7 @@ class ApplyShardingPass(ModulePass):
         last = entry.body.block.last_op
         sources = [shape_of(v) for v in entry.body.block.args]
         returned = [shape_of(v) for v in last.operands] if last is not None else []
+        taken, made = arguments_of(entry), results_of(entry)
         names, outputs = argument_attributes(entry), result_attributes(entry)
         leaving = _returned(ordered, mesh_op) | _carried(op, ordered, arguments)
 
@@ -64,8 +65,8 @@ class ApplyShardingPass(ModulePass):
                     lowering.lower(function)
                 states, shards = (lowering.argument_states[self.entry], lowering.results[self.entry]), kind(mesh)
                 given = (
-                    entry_ports(shards, sources, states[0], names),
-                    entry_ports(shards, returned, states[1], outputs),
+                    entry_ports(shards, taken, sources, states[0], names),
+                    entry_ports(shards, made, returned, states[1], outputs),
                 )
             except DevicesDiffer:
                 lowering.restore()

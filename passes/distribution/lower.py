@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import partial
 from typing import cast
 
+from xdsl.dialects.builtin import StringAttr
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from xdsl.pattern_rewriter import (
@@ -28,6 +29,7 @@ from distir.dialects.dist import MicrobatchesOp, ScaleOp
 from distir.dialects.dist.positions import PositionOp
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Sharded, State, UseFactor
+from distir.interpreters.entry import Port
 from distir.interpreters.walk import values_read
 from distir.interpreters.work import is_first_addend
 from distir.passes.distribution.margins import margins_of
@@ -356,14 +358,17 @@ class ReturnListsEveryDevice(RewritePattern):
 
 def entry_ports(
     shards: Shards,
+    known: Sequence[Port],
     shapes: Sequence[Sequence[int]],
     states: Sequence[AxisStates],
     attributes: Sequence[Mapping[str, Attribute]],
 ) -> list[dict[str, Attribute]]:
     """Attributes of an entry's arguments or results after lowering, by their global shapes: those that each had, and its
-    part, for each device that has one."""
+    part, for each device that has one. Several parts have one name, by which they are told to be of one value."""
     ports: list[dict[str, Attribute]] = []
-    for shape, state, known in zip(shapes, states, attributes, strict=True):
-        kept = {k: v for k, v in known.items() if k != SHARDING}
-        ports += [{**kept, "dist.part": part} for part in shards.parts(tuple(shape), state)]
+    for port, shape, state, stated in zip(known, shapes, states, attributes, strict=True):
+        kept = {k: v for k, v in stated.items() if k != SHARDING}
+        parts = shards.parts(tuple(shape), state)
+        name = {"dist.name": StringAttr(port.name)} if shards.mesh.devices > 1 else {}
+        ports += [{**name, **kept, "dist.part": part} for part in parts]
     return ports

@@ -3,9 +3,9 @@
 // Every device does the same: an operation is written once, on a group.
 
 // CHECK:      dist.mesh @mesh = <["tp" = 2]>
-// CHECK:      func.func @main(%x: tensor<4x8xf32, #dist.on<0:2>> {dist.part = #dist.part<[0:4, 0:8] of [4, 8]>},
-// CHECK-SAME: %w: tensor<8x4xf32, #dist.on<0:2>> {dist.part = #dist.part<[0:8, 0:4] of [8, 8], "tp" + [0, 4]>},
-// CHECK-SAME: %v: tensor<4x8xf32, #dist.on<0:2>> {dist.part = #dist.part<[0:4, 0:8] of [8, 8], "tp" + [4, 0]>})
+// CHECK:      func.func @main(%x: tensor<4x8xf32, #dist.on<0:2>> {dist.name = "x", dist.part = #dist.part<[0:4, 0:8] of [4, 8]>},
+// CHECK-SAME: %w: tensor<8x4xf32, #dist.on<0:2>> {dist.name = "w", dist.part = #dist.part<[0:8, 0:4] of [8, 8], "tp" + [0, 4]>},
+// CHECK-SAME: %v: tensor<4x8xf32, #dist.on<0:2>> {dist.name = "v", dist.part = #dist.part<[0:4, 0:8] of [8, 8], "tp" + [4, 0]>})
 // CHECK-NEXT: [[H:%.*]] = "onnx.MatMul"(%x, %w)
 // CHECK-NEXT: [[P:%.*]] = "onnx.MatMul"([[H]], %v)
 // CHECK-NEXT: [[Y:%.*]] = dist.allreduce sum [[P]] over "tp"

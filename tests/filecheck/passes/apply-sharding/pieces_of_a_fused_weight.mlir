@@ -3,8 +3,8 @@
 // Megatron's fused QKV: the weight is cut in pieces [4, 4, 4], so that each of the three parts of the product is cut.
 
 // CHECK:      func.func @main
-// CHECK-SAME: %w: tensor<8x6xf32, #dist.on<0>> {dist.part = #dist.part<[0:8, 0:2 + 4:6 + 8:10] of [8, 12]>}
-// CHECK-SAME: %w_1: tensor<8x6xf32, #dist.on<1>> {dist.part = #dist.part<[0:8, 2:4 + 6:8 + 10:12] of [8, 12]>}
+// CHECK-SAME: %w: tensor<8x6xf32, #dist.on<0>> {dist.name = "w", dist.part = #dist.part<[0:8, 0:2 + 4:6 + 8:10] of [8, 12]>}
+// CHECK-SAME: %w_1: tensor<8x6xf32, #dist.on<1>> {dist.name = "w", dist.part = #dist.part<[0:8, 2:4 + 6:8 + 10:12] of [8, 12]>}
 // CHECK-NEXT: [[H:%.*]] = "onnx.MatMul"(%x, %w)
 // CHECK-NEXT: %h_1 = "onnx.MatMul"(%x_1, %w_1)
 // CHECK-NEXT: [[V0:%.*]] = onnx.Constant dense<2> : tensor<3xi64, #dist.on<0>>

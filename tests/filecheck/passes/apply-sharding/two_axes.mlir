@@ -4,9 +4,9 @@
 
 // CHECK:      builtin.module attributes {dist.devices = 4 : i64, dist.axes = #dist.axes<{{.*}}>} {
 // CHECK-NEXT: func.func @main(
-// CHECK-SAME: %x_2: tensor<2x4xf32, #dist.on<2>> {dist.part = #dist.part<[2:4, 0:4] of [4, 8]>}
-// CHECK-SAME: %w_1: tensor<4x6xf32, #dist.on<1>> {dist.part = #dist.part<[4:8, 0:6] of [8, 6]>}
-// CHECK-SAME: %w_2: tensor<4x6xf32, #dist.on<2>> {dist.part = #dist.part<[0:4, 0:6] of [8, 6]>}
+// CHECK-SAME: %x_2: tensor<2x4xf32, #dist.on<2>> {dist.name = "x", dist.part = #dist.part<[2:4, 0:4] of [4, 8]>}
+// CHECK-SAME: %w_1: tensor<4x6xf32, #dist.on<1>> {dist.name = "w", dist.part = #dist.part<[4:8, 0:6] of [8, 6]>}
+// CHECK-SAME: %w_2: tensor<4x6xf32, #dist.on<2>> {dist.name = "w", dist.part = #dist.part<[0:4, 0:6] of [8, 6]>}
 // CHECK-NEXT: [[H:%.*]] = "onnx.MatMul"(%x, %w)
 // CHECK-NEXT: [[H_1:%.*]] = "onnx.MatMul"(%x_1, %w_1)
 // CHECK-NEXT: [[H_2:%.*]] = "onnx.MatMul"(%x_2, %w_2)
