@@ -15,7 +15,7 @@ LARGEST = (1 << 31) - 1
 """Of a batch or a number of microbatches: bytes of larger ones have more than 64 bits."""
 DEGREES = {
     "dp": "replicas that plans may have (default: any)",
-    "dp-replicate": "groups of replicas: state is cut within a group, and each holds all of it (hybrid sharding, HSDP; default: 1)",
+    "dp-replicate": "groups of replicas: state is cut within a group, and each holds all of it (hybrid sharding, HSDP; default: 1, and to train a model, for the fastest plans, also one on each node)",
     "cp": "devices that share each sequence (context parallelism: attention passes keys and values around; default: 1, "
     "and to train a model with attention on more devices than rows also more, where a device has one row at a time)",
     "tp": "tensor ranks that plans may have (default: any)",

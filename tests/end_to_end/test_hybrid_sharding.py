@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from distir.frontends.pytorch import import_step, training_step
 from distir.frontends.weights import save
 from distir.tools.distir import main
-from tests.slow_machine import written
+from tests.slow_machine import MACHINE, written
 
 SEARCH = ("search", "step.mlir", "--machine", "machine.toml", "--devices", "4", "--tp", "1", "--pp", "1", "--zero", "3")
 
@@ -67,3 +67,19 @@ def test_where_they_cannot(model: Path, capsys: pytest.CaptureFixture[str]):
     assert "--dp-replicate 3 --tp 1 --pp 1: no plan for 4 devices" in capsys.readouterr().err
     (model / "wrong.json").write_text(json.dumps({"distir_plan": 1, "settings": {"dp": 4, "dp_replicate": 3}}))
     assert main(["plan", "export", "torchtitan", "wrong.json"]) == 1
+
+
+def test_the_fastest_plans_are_tried_with_a_group_on_each_node(model: Path, capsys: pytest.CaptureFixture[str]):
+    head, level, node = MACHINE.rpartition("[[levels]]")
+    cluster = (
+        node.replace('"node"', '"cluster"')
+        .replace("3.0e7", "3.0e6")
+        .replace("devices = { value = 64", "devices = { value = 32")
+    )
+    (model / "nodes.toml").write_text(head + level + node.replace("64", "2") + level + cluster)
+    search = ("search", "step.mlir", "--machine", "nodes.toml", "--devices", "4", "--tp", "1", "--pp", "1", "--json")
+    assert main([*search, "--microbatches", "1"]) == 0
+    plans = {p["dp_replicate"]: p for p in json.loads(capsys.readouterr().out)["plans"]}
+    assert set(plans) == {1, 2}
+    assert main([*search, "--microbatches", "1", "--zero", "0"]) == 0
+    assert {p["dp_replicate"] for p in json.loads(capsys.readouterr().out)["plans"]} == {1}

@@ -93,7 +93,7 @@ def find_plans(args: Namespace) -> Found:
         search = SharedSearch(search, args.jobs)
     outcomes, interrupted = _walk(search, configurations)
     source = PlanSource(search, model, args)
-    planned = len({c.plan for c in configurations})
+    planned = len({c.plan for c in (*configurations, *(o.configuration for o in outcomes))})
     return Found(Plans.of(distinct(outcomes), source, planned, interrupted), source, today)
 
 
@@ -254,6 +254,7 @@ def open_search(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]
         args.batch,
         restrict="dp=batch" if training else "dp=batch,tp=model",
         overlapped=args.top if tries_overlap else 0,
+        tries_groups=training and not args.zero == 0 and "dp-replicate" not in degrees.ranges and pinned is None,
         wanted=0 if args.exhaustive or args.csv or args.report else args.top,  # files have the figures of all plans
         divides=args.divide,
         zero=args.zero,
