@@ -60,7 +60,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
         self._places = _tables.setdefault(kind, {})
         self._found: dict[str, T] = {}
         if twice := sorted(built_in.keys() & self._places.keys()):
-            raise _second(kind, twice[0], _owner(kind, twice[0]))
+            raise _second(kind, twice[0], owner(kind, twice[0]))
         self._places |= built_in
 
     def __getitem__(self, name: str) -> T:
@@ -159,6 +159,14 @@ def told(error: BaseException, *packages: str) -> str:
     return f"{type(error).__name__}: {error} ({place})" if place else reason_of(error)
 
 
+def told_in_a_line(error: BaseException) -> str:
+    """What an error says, in one line, with its kind where it is none of distir's."""
+    said = " ".join(told(error).split())
+    return (
+        said if isinstance(error, DistirError) or said.startswith(kind := f"{type(error).__name__}: ") else kind + said
+    )
+
+
 def fault_of_plugin(error: BaseException) -> str:
     """What to say of an error that nothing expected, if it passed through the code of a plug-in; empty if it did not, and is distir's own."""
     for point in entry_points(group=GROUP):
@@ -205,8 +213,8 @@ def _second(kind: str, name: str, by: str) -> DistirError:
     return DistirError(f"the {kind} {name}, which {who} registers, is there already: choose another name")
 
 
-def _owner(kind: str, name: str) -> str:
-    """The plug-in that registered it; empty if that was none."""
+def owner(kind: str, name: str) -> str:
+    """The plug-in that registered a thing of this kind and name; empty if that was none."""
     return next((each.plugin for each in _registered if (each.kind, each.name) == (kind, name)), "")
 
 

@@ -13,20 +13,23 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation
 
+from distir.dialects.plugins import owner
 from distir.dialects.sharding import Gather, Rule
 from distir.interpreters.isolation import CPU_SECONDS, NoAnswer, answers
+from distir.interpreters.operator_dialects import MEANINGS
 from distir.interpreters.shared import Shared
 from distir.passes.shardcombine.cache import RuleCache, fits, parse_rule, rule_text
 from distir.passes.shardcombine.class_rules import discover
 from distir.passes.shardcombine.classes import stand_in, stands_for
 from distir.passes.shardcombine.domains import Domains
 from distir.passes.shardcombine.last_check import LastCheck
-from distir.passes.shardcombine.probe_op import ProbeOp
+from distir.passes.shardcombine.probe_op import Failure, ProbeOp
 from distir.passes.shardcombine.rule_forms import rule_without_factors
 from distir.passes.shardcombine.standins import StandIn
 from distir.passes.shardcombine.time_limits import OutOfTime, limited_time
@@ -66,6 +69,9 @@ class Discovery:
     _stand_ins: dict[str, list[StandIn]] = field(default_factory=dict[str, list[StandIn]])
     """Of ops that differ in numbers only."""
     _last_check: LastCheck = field(default_factory=LastCheck)
+    _failures: dict[Hashable, Failure] = field(default_factory=dict[Hashable, Failure])
+    """Of ops that could not be asked, or of which every trial failed."""
+    _noted: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     _cut_short: set[Hashable] = field(default_factory=set[Hashable])
     """Ops of which a search ended at its limit of time, with what was found and checked until then."""
 
@@ -73,9 +79,16 @@ class Discovery:
         """The rule of an op with tensor operands and results; one without factors if nothing was found."""
         return self.rules([op])[0]
 
+    def why_unknown(self, op: Operation) -> str:
+        """Why an op that was asked has no rule: it crashes or takes too long, or every trial of it failed as the first did; empty if it has one, and
+        if it ran and nothing was found."""
+        failure = self._failures.get(self._key(op))
+        return "" if failure is None else failure.says
+
     def rules(self, ops: Sequence[Operation]) -> list[Rule]:
-        """The rule of each op. Where an op has none because asking it crashes or takes too long, a note on stderr says so."""
-        forms = [op if op.regions else self._form(op) for op in ops]
+        """The rule of each op. Where an op has none because asking it crashes or takes too long, or because every trial of it fails, a note on
+        stderr says so; not where its meaning refuses its operands by a DistirError."""
+        forms = [self._key(op) for op in ops]
         with warnings.catch_warnings(), np.errstate(all="ignore"), one_thread(), no_collection():
             warnings.simplefilter("ignore")
             new = {form: op for form, op in zip(forms, ops, strict=True) if form not in self._rules}
@@ -83,6 +96,9 @@ class Discovery:
             for is_forked, group in groupby(unknown, lambda each: self.domains.is_forked(each.probe_op.op)):
                 self._find([*group], is_forked)
         return [self._rules[form] for form in forms]
+
+    def _key(self, op: Operation) -> Hashable:
+        return op if op.regions else self._form(op)
 
     def _form(self, op: Operation) -> Hashable:
         """Equal for ops of one class with equal properties and types, wired alike, of which constants are equal."""
@@ -115,9 +131,9 @@ class Discovery:
                 try:
                     with limited_time(CPU_SECONDS, of_system_too=True):
                         self._rules[each.form] = self._rule(each)
-                    self._note_cut_short(each)
                 except OutOfTime:
-                    self._note(each, f"takes more than {CPU_SECONDS:.0f} s")
+                    self._has_no_answer(each, f"takes more than {CPU_SECONDS:.0f} s")
+                self._note(each)
             return
         for name in _imported:  # what a fork imports, the next would again
             with suppress(Exception):
@@ -128,22 +144,32 @@ class Discovery:
             if isinstance(found, NoAnswer) and found.crashed and (domains := self.domains.checking(each.probe_op.op)):
                 (found,) = answers([partial(self._told, replace(each, probe_op=ProbeOp(each.probe_op.op, domains)))])
             if isinstance(found, NoAnswer):
-                self._note(each, found.reason)
-                continue
-            told = json.loads(found)
-            self._rules[each.form] = parse_rule(told["rule"])
-            self.cache.add(told["entries"])
-            self.probed += told["probed"]
-            if told["cut_short"]:
-                self._cut_short.add(each.form)
-            self._note_cut_short(each)
-            _imported.extend(told["modules"])
+                self._has_no_answer(each, found.reason)
+            else:
+                self._take(each, json.loads(found))
+            self._note(each)
 
-    def _note(self, unknown: _Unknown, reason: str) -> None:
-        print(f"distir: note: {unknown} is cut nowhere: asked for its rule, it {reason}", file=sys.stderr)
+    def _has_no_answer(self, unknown: _Unknown, reason: str) -> None:
         self._rules[unknown.form] = rule_without_factors(unknown.probe_op.op)
+        self._failures[unknown.form] = Failure(f"asked for its rule, it {reason}")
 
-    def _note_cut_short(self, unknown: _Unknown) -> None:
+    def _take(self, unknown: _Unknown, told: dict[str, Any]) -> None:
+        """What a fork has told."""
+        self._rules[unknown.form] = parse_rule(told["rule"])
+        self.cache.add(told["entries"])
+        self.probed += told["probed"]
+        if told["failure"]:
+            self._failures[unknown.form] = Failure(*told["failure"])
+        if told["cut_short"]:
+            self._cut_short.add(unknown.form)
+        _imported.extend(told["modules"])
+
+    def _note(self, unknown: _Unknown) -> None:
+        """On stderr, once for ops of one name that fail in one way."""
+        failure, name = self._failures.get(unknown.form), unknown.probe_op.op.name
+        if failure is not None and not failure.is_refusal and (name, failure.says) not in self._noted:
+            self._noted.add((name, failure.says))
+            print(f"distir: note: {unknown} is cut nowhere: {failure.says}", file=sys.stderr)
         if unknown.form in self._cut_short:
             print(
                 f"distir: note: {unknown} may be cut in more ways: what was found in {CPU_SECONDS:.0f} s is kept",
@@ -157,15 +183,20 @@ class Discovery:
         entries = {key: entry for key, entry in self.cache.new.items() if key not in before}
         new = [name for name in sys.modules if name not in modules]
         told = {"rule": rule, "entries": entries, "modules": new, "probed": self.probed - probed}
-        return json.dumps({**told, "cut_short": unknown.form in self._cut_short})
+        failure, is_cut_short = self._failures.get(unknown.form), unknown.form in self._cut_short
+        return json.dumps({**told, "failure": failure, "cut_short": is_cut_short})
 
     def _rule(self, unknown: _Unknown) -> Rule:
         """Of the op on any operands and of the op as it is, the rule of more factors: what cuts a constant or one use of a value is a
         rule of the first alone. The other is not asked, which may be large, where all dims of results are cut, or where what is special about it
         is, as any operand is."""
         best, complete, asked = rule_without_factors(unknown.probe_op.op), True, False
+        failure: Failure | None = None
         for probe_op in (unknown.probe_op.general(), unknown.probe_op):
-            if probe_op is None or (asked and _is_all_cut(best, probe_op)) or (small := self._small(probe_op)) is None:
+            if probe_op is None or (asked and _is_all_cut(best, probe_op)):
+                continue
+            if (small := self._small(probe_op)) is None:
+                failure = probe_op.failure or failure
                 continue
             (found, is_complete), asked = self._rule_at(probe_op, small), True
             best = max(_of_whole_values(found, unknown.probe_op), best, key=lambda rule: len(rule.combines))
@@ -174,6 +205,9 @@ class Discovery:
             self.cache.put(unknown.probe_op.op, unknown.text, best)
         elif asked:
             self._cut_short.add(unknown.form)
+        if failure is not None and not asked:
+            says = f"every trial of it fails: {failure.says}{_whose(unknown.probe_op.op)}"
+            self._failures[unknown.form] = failure._replace(says=says)
         return best
 
     def _rule_at(self, probe_op: ProbeOp, small: StandIn) -> tuple[Rule, bool]:
@@ -201,6 +235,13 @@ class Discovery:
         if small is not None:
             alike.append(small)
         return small
+
+
+def _whose(op: Operation) -> str:
+    """Where an op has its meaning from, if that is a plug-in."""
+    dialect = op.dialect_name()
+    plugin = owner(MEANINGS.kind, dialect)
+    return f" (the plug-in {plugin} says what {dialect} means)" if plugin else ""
 
 
 def _of_whole_values(rule: Rule, probe_op: ProbeOp) -> Rule:

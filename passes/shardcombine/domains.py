@@ -20,6 +20,10 @@ Abstract: TypeAlias = TensorType[Any] | Array | None
 """An operand of type inference: only its type is known, its value is known, or it is absent."""
 
 
+class NotKnown(Exception):
+    """What an op gives is not known, or is no tensor: it does not reject its operands."""
+
+
 class Domains(Protocol):
     """Two views of one op. Both raise any exception for what the op rejects."""
 
@@ -36,7 +40,7 @@ class Domains(Protocol):
         ...
 
     def infer(self, op: Operation, operands: Sequence[Abstract]) -> list[TensorType[Any] | None]:
-        """The result types; a dim that cannot be known is dynamic. An absent result is None."""
+        """The result types; a dim that cannot be known is dynamic. An absent result is None. Raises NotKnown where even that is not known."""
         ...
 
     def kept(self, op: Operation, operands: Sequence[Array | None]) -> dict[int, Array]:
@@ -84,7 +88,7 @@ class InterpreterDomains:
         types = [None if result is None else type_of(result) for result in results]
         for type_ in types:
             if type_ is not None and not isinstance(type_, TensorType):
-                raise TypeError(f"a result of type {type_}")
+                raise NotKnown(f"a result of type {type_}")
         return cast(list[TensorType[Any] | None], types)
 
     def kept(self, op: Operation, operands: Sequence[Array | None]) -> dict[int, Array]:

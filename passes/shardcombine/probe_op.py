@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from xdsl.dialects.builtin import (
@@ -32,8 +32,10 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.irdl import AttrSizedOperandSegments, AttrSizedResultSegments, IRDLOperation
 from xdsl.traits import ConstantLike
 
+from distir.dialects.errors import DistirError
+from distir.dialects.plugins import told_in_a_line
 from distir.interpreters.walk import values_read
-from distir.passes.shardcombine.domains import Abstract, Array, Domains
+from distir.passes.shardcombine.domains import Abstract, Array, Domains, NotKnown
 from distir.passes.structure import copied, share_name_hint
 
 Point: TypeAlias = tuple[int, ...]
@@ -57,6 +59,19 @@ class Slot:
     length: int
     """How many entries the shape or value has."""
     is_size: bool
+
+
+class Failure(NamedTuple):
+    """Why an op did not run."""
+
+    says: str
+    is_refusal: bool = False
+    """Whether a function of its meaning said that it does not take these operands, which need not be a mistake."""
+
+    @staticmethod
+    def of(function: str, error: Exception) -> Failure:
+        """What a function of its meaning raised."""
+        return Failure(f"{function}: {told_in_a_line(error)}", isinstance(error, DistirError))
 
 
 def element_kind(type_: TensorType[Any]) -> str:
@@ -129,6 +144,8 @@ class ProbeOp:
         """Operand i is the same value as operand source[i], the first of them."""
         self.recurrent: set[int] = set()
         """Slots of which types are found step by step, so that they are not asked far outside."""
+        self.failure: Failure | None = None
+        """Of the first trial of the op, or of type inference at its own sizes."""
         self._inferred: dict[Point, Shapes | None] = {}
         self._made: dict[Hashable, Operation] = {}
         self._types: dict[tuple[Attribute, Shape], TensorType[Any]] = {}
@@ -352,8 +369,10 @@ class ProbeOp:
                 shapes = tuple(None if result is None else tuple(result.get_shape()) for result in results)
                 known = all(dim >= 0 for shape in shapes for dim in shape or ())
                 self._inferred[point] = shapes if known else None
-            except Exception:
+            except Exception as error:
                 self._inferred[point] = None
+                if point == self.point and self.failure is None and not isinstance(error, NotKnown):
+                    self.failure = Failure.of("types", error)
         return self._inferred[point]
 
     def evaluate(self, point: Point, arrays: dict[int, Array]) -> list[Array | None]:

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from distir.passes.shardcombine.domains import Array
-from distir.passes.shardcombine.probe_op import FLOATING, Point, ProbeOp, Shapes
+from distir.passes.shardcombine.probe_op import FLOATING, Failure, Point, ProbeOp, Shapes
 
 LARGEST_STAND_IN = 64_000
 """Elements of any one tensor."""
@@ -37,7 +37,8 @@ def plain_arrays(probe_op: ProbeOp, point: Point, integer: int, distinct: bool =
 
 
 def runs(probe_op: ProbeOp, point: Point) -> Shapes | None:
-    """The result shapes at a point if the op runs there and agrees with type inference."""
+    """The result shapes at a point if the op runs there and agrees with type inference; if it does not, the
+    probe op keeps why, of the first trial."""
     shapes = probe_op.infer(point)
     if shapes is None or any(0 in shape for shape in shapes if shape is not None):
         return None
@@ -47,8 +48,16 @@ def runs(probe_op: ProbeOp, point: Point) -> Shapes | None:
         try:
             arrays = plain_arrays(probe_op, point, integer, distinct)
             results = probe_op.evaluate(point, probe_op.consistent(point, arrays))
-        except Exception:
+        except Exception as error:
+            probe_op.failure = probe_op.failure or Failure.of("reference", error)
             continue
-        if tuple(None if result is None else result.shape for result in results) == shapes:
+        found = tuple(None if result is None else result.shape for result in results)
+        if found == shapes:
             return shapes
+        says = f"reference: results of shapes {_text(found)}, and types say {_text(shapes)}"
+        probe_op.failure = probe_op.failure or Failure(says)
     return None
+
+
+def _text(shapes: Shapes) -> str:
+    return ", ".join("none" if shape is None else str([*shape]) for shape in shapes)

@@ -136,6 +136,72 @@ def check_named(command: list[str], site: Path, said: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
+MEANING = """
+import distir
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Dialect
+from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, result_def, traits_def
+from xdsl.traits import Pure
+
+@irdl_op_definition
+class TwiceOp(IRDLOperation):
+    name = "broken.twice"
+    x = operand_def(TensorType)
+    y = result_def(TensorType)
+    traits = traits_def(Pure())
+
+Broken = Dialect("broken", [TwiceOp])
+
+def infer(op, types):
+    return types
+
+{}
+
+def register():
+    distir.register_dialect("broken", Broken)
+    distir.register_meaning("broken", distir.Meaning(reference="broken:run", types="broken:infer"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("run_", "said"),
+    [
+        (
+            "def run(op, operands): return (2 * operands[0],)",
+            "every trial of it fails: reference: TypeError: run() takes 2 positional arguments but 3 were given",
+        ),
+        (
+            "def run(op, operands, floats=None): return ({}['gone'],)",
+            "every trial of it fails: reference: KeyError: 'gone' (broken.py:20)",
+        ),
+        (
+            "def run(op, operands, floats=None): return (operands[0].sum(0),)",
+            "every trial of it fails: reference: results of shapes [5], and types say [4, 5]",
+        ),
+        (
+            "def run(op, operands, floats=None): raise distir.DistirError('small ones only')",
+            "every trial of it fails: reference: small ones only",
+        ),
+    ],
+)
+def test_a_meaning_that_fails_says_why_there_is_no_rule(tmp_path: Path, run_: str, said: str):
+    """Unless it refuses its operands, which kernels do, by a note too."""
+    broken_plug_in(tmp_path, MEANING.replace("{}\n\n", run_ + "\n\n", 1))
+    type_ = "tensor<6x3xf32>"
+    (tmp_path / "twice.mlir").write_text(
+        f'func.func @main(%x: {type_} {{dist.name = "x", dist.role = "input"}}) -> {type_} {{\n'
+        f'  %y = "broken.twice"(%x) : ({type_}) -> {type_}\n  func.return %y : {type_}\n}}\n'
+    )
+    said += " (the plug-in broken says what broken means)"
+    program = str(tmp_path / "twice.mlir")
+    annotated = run("-m", "distir.tools.distir_opt", "-p", "shardcombine-annotate", program, site=tmp_path)
+    assert "found = unknown" in annotated.stdout
+    note = f"distir: note: broken.twice on {type_} is cut nowhere: {said}\n"
+    assert annotated.stderr == ("" if "DistirError" in run_ else note)
+    doctor = run("-m", "distir.tools.distir", "doctor", program, site=tmp_path)
+    assert f"  broken.twice: {said}\n" in doctor.stdout
+
+
 THINGS = """
 from xdsl.dialects.builtin import Builtin
 from xdsl.passes import ModulePass

@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -71,9 +71,9 @@ def diagnosed(model: str, shapes: Sequence[str], values: Sequence[str], seconds:
         return found | {"commands": [import_it], "seconds": clock.spent}
     module = bound.module
     with clock.step("rules"):
-        slow_kinds = _annotate(module)
+        slow_kinds, failures = _annotate(module)
     with clock.step("what axes can divide"):
-        found |= _divisions(module)
+        found |= _divisions(module, failures)
     with clock.step("plans"):
         found["plans"] = [asdict(_tried(module, plan, seconds)) for plan in PLANS]
     found["seconds"] = {step: round(spent, 1) for step, spent in clock.spent.items()}
@@ -174,8 +174,9 @@ def _guesses(module: ModuleOp, others: int, of_images: int) -> list[str]:
 # --- rules, and what they let axes divide ---
 
 
-def _annotate(module: ModuleOp) -> list[tuple[str, float]]:
-    """Gives the program rules; the CPU seconds that kinds of operators took which took longest."""
+def _annotate(module: ModuleOp) -> tuple[list[tuple[str, float]], dict[str, str]]:
+    """Gives the program rules; the CPU seconds that kinds of operators took which took longest; and why kinds have no rule, of the first
+    operation of a kind that says why."""
     from xdsl.context import Context
     from xdsl.dialects.func import FuncOp
 
@@ -187,7 +188,7 @@ def _annotate(module: ModuleOp) -> list[tuple[str, float]]:
     from distir.passes.structure import is_annotated
 
     if is_annotated(module):
-        return []
+        return [], {}
     OutlineRepeatsPass().apply(Context(), module)
     discovery = Discovery(InterpreterDomains(), RuleCache.on_disk())
     by_kind: dict[str, list[Any]] = {}
@@ -196,17 +197,19 @@ def _annotate(module: ModuleOp) -> list[tuple[str, float]]:
             if is_operator(op):
                 by_kind.setdefault(op.name, []).append(op)
     spent: list[tuple[str, float]] = []
+    failures: dict[str, str] = {}
     with contextlib.redirect_stderr(io.StringIO()):
         for kind, ops in by_kind.items():
             began = _cpu_seconds()
             discovery.rules(ops)
             spent.append((kind, _cpu_seconds() - began))
+            failures[kind] = next(filter(None, map(discovery.why_unknown, ops)), "")
         discovery.cache.save()
         ShardcombineAnnotatePass().apply(Context(), module)
-    return sorted(spent, key=lambda each: -each[1])[:5]
+    return sorted(spent, key=lambda each: -each[1])[:5], failures
 
 
-def _divisions(module: ModuleOp) -> dict[str, Any]:
+def _divisions(module: ModuleOp, failures: Mapping[str, str]) -> dict[str, Any]:
     from distir.interpreters.entry import entry_function
     from distir.passes.distribution.batch.batch_axis import parse_batch
     from distir.passes.distribution.divisibility import divisibility
@@ -226,7 +229,7 @@ def _divisions(module: ModuleOp) -> dict[str, Any]:
             executed[name] += times[function.sym_name.data]
     return {
         "operations": {"executed": sum(executed.values()), "kinds": len(executed), "distinct": distinct},
-        "without_rule": [asdict(kind) for kind in divisions.without_rule],
+        "without_rule": [asdict(kind) | {"why": failures.get(kind.name, "")} for kind in divisions.without_rule],
         "only_batch": [asdict(kind) for kind in divisions.only_batch],
         "axes": {"batch": asdict(divisions.batch), "tensor": asdict(divisions.tensor)},
     }

@@ -93,6 +93,9 @@ def _print_program(found: dict[str, Any]) -> None:
         if kinds:
             rows = [[f"  {k['name']}", f"{k['count']} x", f"{k['work']:.1%} of flops", k["place"]] for k in kinds[:8]]
             print_table(rows)
+        for kind in kinds[:8]:
+            if why := kind.get("why"):
+                say(f"  {kind['name']}: {why}")
         if len(kinds) > 8:
             say(f"  and {len(kinds) - 8} kinds more")
     _section("what an axis can divide, by the rules")
