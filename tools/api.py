@@ -3,9 +3,11 @@ same names do the same. A model or program is a file or an object; a mistake is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from distir.dialects.errors import DistirError
 from distir.tools.commands.model import load_executable, load_model
@@ -78,10 +80,10 @@ def search(
         "machine": fspath(machine),
         "devices": devices,
         "shape": [f"{name}={','.join(map(str, sizes))}" for name, sizes in (shapes or {}).items()],
-        "batch_sizes": None if batch_sizes is None else ",".join(map(str, batch_sizes)),
+        "batch_sizes": _listed("batch_sizes", batch_sizes),
         "batch": batch,
-        "microbatches": None if microbatches is None else ",".join(map(str, microbatches)),
-        "schedules": None if schedules is None else ",".join(schedules),
+        "microbatches": _listed("microbatches", microbatches),
+        "schedules": _listed("schedules", schedules),
         "most_tensor": most_tensor,
         "cost_model": cost_model,
         "memory_limit": None if memory_limit is None else str(memory_limit),
@@ -92,7 +94,28 @@ def search(
     known = defaults()
     if unknown := options.keys() - known.keys():
         raise TypeError(f"search() got an unexpected argument '{min(unknown)}'")
-    return find_plans(Namespace(**{**known, **given, **options})).plans
+    values = {**known, **given, **options}
+    for name, default in known.items():
+        kind = Integral if isinstance(default, int) else Real
+        if type(default) in (int, float) and (isinstance(values[name], bool) or not isinstance(values[name], kind)):
+            raise DistirError(f"{name}: expected a {'whole ' * (kind is Integral)}number, got {values[name]!r}")
+    try:
+        return find_plans(Namespace(**values)).plans
+    except DistirError as error:
+        raise DistirError(_OPTION.sub(lambda option: option[1].replace("-", "_"), str(error))) from error
+
+
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)")
+"""An option of the command, as its messages write it; the argument has the same name."""
+
+
+def _listed(name: str, values: Sequence[Any] | None) -> str | None:
+    """A sequence as the command takes it. Raises DistirError for anything else."""
+    if values is None:
+        return None
+    if isinstance(values, str) or not isinstance(cast(object, values), Iterable):
+        raise DistirError(f"{name}: expected a list, got {values!r}")
+    return ",".join(map(str, values))
 
 
 def parallelize(

@@ -362,10 +362,11 @@ def _text(figure: str, value: Any) -> str:
 
 
 def _change(first: Any, *others: Any) -> str:
+    """The last number beside the first; nothing of what is no number, as yes and no are none."""
     last = others[-1]
-    if isinstance(first, int | float) and isinstance(last, int | float) and first:
-        return f"{last / first - 1:+.1%}"
-    return ""
+    if not first or isinstance(first, bool) or not isinstance(first, int | float) or not isinstance(last, int | float):
+        return ""
+    return f"{last / first - 1:+.1%}"
 
 
 def kind_of(reason: str | None) -> str:

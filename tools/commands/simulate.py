@@ -176,7 +176,9 @@ def simulate(
 
     module = load_executable(program)
     name = program if isinstance(program, str) else "program"
-    return Simulated(module, name, Analysis(module, load_machine(machine, settings), cost_model), cost_model)
+    analysis = Analysis(module, load_machine(machine, settings), cost_model)
+    _ = analysis.summary  # a mistake ends this call, and not the first look at a figure
+    return Simulated(module, name, analysis, cost_model)
 
 
 def _explanation(module: ModuleOp) -> list[str]:

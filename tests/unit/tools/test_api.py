@@ -1,7 +1,9 @@
 """What Python programs call: `distir.import_model`, `search`, `simulate`, `verify`, `prove`, `run`; and that the commands say the same."""
 
 import json
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -52,6 +54,30 @@ def test_shapes_bind_and_mistakes_are_one_line(tmp_path: Path):
         distir.import_model(3)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"devices": "4"}, "devices: expected a whole number, got '4'"),
+        ({"devices": True}, "devices: expected a whole number, got True"),
+        ({"devices": 0}, "devices and top: expected at least 1"),
+        ({"jobs": 1.5}, "jobs: expected a whole number, got 1.5"),
+        ({"time_limit": "1"}, "time_limit: expected a number, got '1'"),
+        ({"batch_sizes": 4}, "batch_sizes: expected a list, got 4"),
+        ({"schedules": "1f1b"}, "schedules: expected a list, got '1f1b'"),
+        ({"microbatches": [0]}, "microbatches: expected positive numbers"),
+        ({"matmul_keep": "lm_head"}, "matmul_keep: give matmul_type too, which it leaves modules out of"),
+    ],
+)
+def test_a_mistake_in_a_search_names_the_argument(model: ModuleOp, arguments: dict[str, Any], said: str):
+    with pytest.raises(distir.DistirError, match=f"^{re.escape(said)}"):
+        distir.search(model, "dgx-2", **{"devices": 4, **arguments})
+
+
+def test_a_mistake_in_a_simulation_ends_the_call(model: ModuleOp):
+    with pytest.raises(distir.DistirError, match="unknown cost model x"):
+        distir.simulate(model, "dgx-2", cost_model="x")
+
+
 def test_plans_are_ranked_and_are_what_they_say(model: ModuleOp, plans: distir.Plans):
     figures = [plan.throughput_per_second for plan in plans]
     assert figures == sorted(figures, reverse=True)
@@ -96,6 +122,8 @@ def test_tables(plans: distir.Plans, monkeypatch: pytest.MonkeyPatch):
     by_figure = {row[0]: row for row in compared.rows}
     change = plans[2].throughput_per_second / plans[0].throughput_per_second - 1
     assert by_figure["throughput_per_second"][3] == f"{change:+.1%}"
+    second = replace(plans[1], configuration=replace(plans[1].configuration, overlap=True))
+    assert ("overlap", "True", "False", "") in plans.compare(second, 1).rows
     with pytest.raises(distir.DistirError, match="at least two plans"):
         plans.compare(1)
     frames: list[Any] = []
