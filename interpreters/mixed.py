@@ -217,7 +217,9 @@ def _run_concrete(op: Operation, operands: Sequence[MixedValue]) -> Sequence[Mix
         large = prod(op.value.type.get_shape()) > LARGEST_CONCRETE
         return [op.value.type if large else op.value.to_numpy()]
     try:
-        types = _run_abstract(op, operands)  # first: a few operands can ask for a result that does not fit in memory
+        types = abstract_operator(
+            op, operands
+        )  # first: a few operands can ask for a result that does not fit in memory
     except DistirError:
         if not _are_small_numbers(operands):
             raise
@@ -279,7 +281,8 @@ def _run_bodies(
     return [_refined(i, d) for i, d in zip(inferred, declared, strict=True)] if holds else inferred
 
 
-def _run_abstract(op: Operation, operands: Sequence[MixedValue]) -> Sequence[MixedValue]:
+def abstract_operator(op: Operation, operands: Sequence[MixedValue]) -> Sequence[MixedValue]:
+    """The types of the results, by the type inference of the operator's meaning; of an operator that has none, those declared."""
     meaning = MEANINGS.get(op.dialect_name())
     if meaning is None and (own := single_operations("mixed")).has(op):
         return own.run(op, tuple(operands))
@@ -320,7 +323,7 @@ def _refined(inferred: MixedValue, declared: MixedValue) -> MixedValue:
 IMPLEMENTATIONS = (
     Implementation(_all_known, _run_concrete),
     Implementation(_gives_a_shape, _run_on_shape),
-    Implementation(lambda op, operands: True, _run_abstract),
+    Implementation(lambda op, operands: True, abstract_operator),
 )
 
 

@@ -1,5 +1,5 @@
-"""What one op cannot check by itself: SSA dominance (xDSL leaves it out), callees, recursion, call types, and that
-every compute op has its values on one device and stream. `distir-opt` checks every module, and again after passes."""
+"""What one op cannot check by itself: SSA dominance (xDSL leaves it out), callees, recursion, call types, that every compute op has its values on
+one device and stream, and the result types of operators. `distir-opt` checks all but the last on every module, and again after passes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,26 @@ from distir.dialects.dist.calls import caller_types, function_devices, is_groupe
 from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
 from distir.dialects.dist.groups import check_by_rank
 from distir.dialects.sharding import MeshOp
+from distir.interpreters.operator_dialects import MEANINGS
 
 AnyCall = CallOp | func.CallOp | MicrobatchesOp
 
 
 def check_module(module: ModuleOp) -> None:
-    """Raises VerifyException, as a diagnostic on the offending op, if the module does not hold together.
+    """Raises VerifyException, as a diagnostic on the offending op, if the module does not hold together, or if an operator has results of other types
+    than its meaning infers.
 
     Linear in the size of the module. Every op must already verify by itself."""
+    check_structure(module)
+    operators = [op for op in module.walk() if op.dialect_name() in MEANINGS and not isinstance(op, CommunicationOp)]
+    if operators:
+        from distir.interpreters.type_check import check_types
+
+        check_types(operators)
+
+
+def check_structure(module: ModuleOp) -> None:
+    """The same but for the types of operators, which their libraries infer: it imports none of them."""
     ModuleCheck.of(module).check()
 
 

@@ -1,4 +1,4 @@
-"""`check-module`: what `distir-opt` checks on every module, as a pass for other drivers (`xdsl-opt`)."""
+"""`check-module`: what `distir-opt` checks on every module, as a pass for other drivers (`xdsl-opt`), and the result types of operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from xdsl.passes import ModulePass
 
 @dataclass(frozen=True)
 class CheckModulePass(ModulePass):
-    """Requires nothing, changes nothing; ensures dominance, callees, no recursion, call types and one place per op."""
+    """Requires nothing, changes nothing; ensures dominance, callees, no recursion, call types, one place per op, and that operators have the result
+    types that their meaning infers, for which it needs their library (torch for `aten`)."""
 
     name = "check-module"
 

@@ -186,9 +186,9 @@ class DistirOptMain(xDSLOptMain):
             if verify is not None:
                 verify(previous, module, following)
             if not self.args.disable_verify:
-                from distir.interpreters.module_check import check_module
+                from distir.interpreters.module_check import check_structure
 
-                check_module(module)
+                check_structure(module)
             self.instrumentation.between(previous, module, following)
 
         passes = self._expanded() if self.instrumentation.shows_passes else self.pipeline.passes

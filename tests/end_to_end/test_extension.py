@@ -202,6 +202,20 @@ def test_a_meaning_that_fails_says_why_there_is_no_rule(tmp_path: Path, run_: st
     assert f"  broken.twice: {said}\n" in doctor.stdout
 
 
+def test_results_that_types_do_not_give_are_an_error(tmp_path: Path):
+    broken_plug_in(tmp_path, MEANING.replace("{}\n\n", "", 1))
+    program = tmp_path / "twice.mlir"
+    for got in ("4x2xf32", "4x3xf16"):
+        program.write_text(
+            "func.func @main(%x: tensor<4x3xf32>) {\n"
+            f'  %y = "broken.twice"(%x) : (tensor<4x3xf32>) -> tensor<{got}>\n  func.return\n}}\n'
+        )
+        done = run("-m", "distir.tools.distir_opt", "-p", "check-module", str(program), site=tmp_path)
+        said = f"broken.twice: result 0: expected tensor<4x3xf32>, got tensor<{got}>"
+        assert f"{program}:2: error: {said}\n" in done.stderr
+        assert done.returncode == 1
+
+
 THINGS = """
 from xdsl.dialects.builtin import Builtin
 from xdsl.passes import ModulePass

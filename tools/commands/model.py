@@ -204,10 +204,10 @@ def load_program(path: str) -> ModuleOp:
 
 def check(module: ModuleOp, where: str) -> None:
     """Raises DistirError if the module does not hold together."""
-    from distir.interpreters.module_check import check_module
+    from distir.interpreters.module_check import check_structure
 
     try:
-        check_module(module)
+        check_structure(module)
     except DiagnosticException as error:
         raise DistirError(f"{where}: {_first_line(error)}") from error
 

@@ -1,0 +1,62 @@
+"""The result types of operators. Operations go in; the first whose declared result types are not those that its meaning infers from its operands is an
+error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from typing import Any, cast
+
+from xdsl.dialects.builtin import DYNAMIC_INDEX, TensorType
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.traits import ConstantLike
+
+from distir.dialects.errors import DistirError
+from distir.interpreters.mixed import MixedValue, abstract, abstract_operator, type_of
+from distir.interpreters.module_check import fail
+from distir.interpreters.reference import run_operator
+
+_LARGEST_KNOWN = 64
+"""Elements of constants whose values are looked at: result types depend on sizes, axes and scales."""
+
+
+def check_types(operators: Iterable[Operation]) -> None:
+    """Raises VerifyException, as a diagnostic on the operation, where its operands do not fit, and where a result has another element type, rank
+    or extent than inferred. Extents that are open on either side are not compared; constants and operators with regions are left out."""
+    for op in operators:
+        if not op.regions and not op.has_trait(ConstantLike):
+            _check(op)
+
+
+def _check(op: Operation) -> None:
+    try:
+        inferred = abstract_operator(op, [_known(operand) for operand in op.operands])
+    except DistirError as error:
+        fail(op, str(error))
+    if len(inferred) != len(op.results):
+        fail(op, f"expected {len(inferred)} results, got {len(op.results)}")
+    for i, (result, value) in enumerate(zip(op.results, inferred, strict=True)):
+        expected, got = None if value is None else type_of(value), abstract(result.type)
+        if not _agree(expected, cast(Attribute | None, got)):
+            fail(op, f"{op.name}: result {i}: expected {expected or 'none'}, got {got or 'none'}")
+
+
+def _known(value: SSAValue) -> MixedValue:
+    """The value of a small constant, else the type."""
+    owner, type_ = value.owner, value.type
+    if isinstance(owner, Operation) and not owner.operands and owner.has_trait(ConstantLike):
+        if isinstance(type_, TensorType) and prod(cast(TensorType[Any], type_).get_shape()) <= _LARGEST_KNOWN:
+            return run_operator(owner, [])[0]
+    return abstract(type_)
+
+
+def _agree(one: Attribute | None, other: Attribute | None) -> bool:
+    """Whether a value can be of both types."""
+    if not isinstance(one, TensorType) or not isinstance(other, TensorType):
+        return (
+            one is None or other is None or getattr(one, "element_type", one) == getattr(other, "element_type", other)
+        )
+    first, second = cast(TensorType[Attribute], one), cast(TensorType[Attribute], other)
+    if first.element_type != second.element_type or first.get_num_dims() != second.get_num_dims():
+        return False
+    return all(m == n or DYNAMIC_INDEX in (m, n) for m, n in zip(first.get_shape(), second.get_shape(), strict=True))
