@@ -60,7 +60,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
         self._places = _tables.setdefault(kind, {})
         self._found: dict[str, T] = {}
         if twice := sorted(built_in.keys() & self._places.keys()):
-            raise _second(kind, twice[0], owner(kind, twice[0]))
+            raise _second(kind, twice[0], _owner(kind, twice[0]))
         self._places |= built_in
 
     def __getitem__(self, name: str) -> T:
@@ -175,6 +175,12 @@ def fault_of_plugin(error: BaseException) -> str:
     return ""
 
 
+def of_plugin(place: str) -> str:
+    """` of the plug-in NAME`, if a module, or a place in one, is in the package of a plug-in; else empty."""
+    root = place.partition(":")[0].partition(".")[0]
+    return next((f" of the plug-in {p.name}" for p in entry_points(group=GROUP) if _root(p) == root), "")
+
+
 def _root(point: EntryPoint) -> str:
     """The package that a plug-in is in."""
     return point.value.partition(":")[0].partition(".")[0]
@@ -213,8 +219,8 @@ def _second(kind: str, name: str, by: str) -> DistirError:
     return DistirError(f"the {kind} {name}, which {who} registers, is there already: choose another name")
 
 
-def owner(kind: str, name: str) -> str:
-    """The plug-in that registered a thing of this kind and name; empty if that was none."""
+def _owner(kind: str, name: str) -> str:
+    """The plug-in that registered it; empty if that was none."""
     return next((each.plugin for each in _registered if (each.kind, each.name) == (kind, name)), "")
 
 

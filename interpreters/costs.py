@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import inf, prod
+from numbers import Real
 from typing import Any, cast
 
 from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, StringAttr, TensorType, TupleType
@@ -34,7 +35,7 @@ from distir.dialects.dist import (
 from distir.dialects.dist.calls import is_kernel
 from distir.dialects.dist.windows import overlaps
 from distir.dialects.errors import DistirError
-from distir.dialects.plugins import implementations
+from distir.dialects.plugins import implementations, of_plugin
 from distir.interpreters.cost_models import CostModel
 from distir.interpreters.walk import Walk
 from distir.interpreters.work import Kind, Work, dtype_bytes, kernel_work, type_bytes, work_of
@@ -189,8 +190,7 @@ class Costs:
         if PARTICIPANTS in op.attributes:
             participants = cast("DenseArrayBase[Any]", op.attributes[PARTICIPANTS]).get_values()
         ((kind, seconds),) = self._domain.run(op, participants)
-        if not 0 <= seconds < inf:
-            raise DistirError(f"{op.name}: the cost model {type(self.model).__name__} says {seconds} seconds")
+        _check_seconds(op, self.model, seconds)
         return Cost(kind, round(seconds * PICOSECONDS))
 
     def assumed(self, op: Operation) -> tuple[str, ...]:
@@ -220,7 +220,7 @@ class Costs:
         work = work_of(op)
         if (own := model.operation_seconds(op, participants)) is not None:
             return ((str(work.kind), own),)
-        return ((str(work.kind), _seconds(model, work, _dtype(op)) + _rounding(model, [op])),)
+        return ((str(work.kind), _seconds(op, model, work, _dtype(op)) + _rounding(model, [op])),)
 
     def _kernel(self, kernel: FuncOp, model: CostModel, participants: PythonValues) -> PythonValues:
         """A function that is one kernel; by a model that knows single operations only, what these take."""
@@ -229,22 +229,31 @@ class Costs:
         if not model.has_kernels:
             return ((str(work.kind), sum(self._compute(op, participants)[0][1] for op in ops)),)
         contractions = [op for op in ops if work_of(op).kind is Kind.MATMUL]
-        seconds = _seconds(model, work, _dtype((contractions or ops)[0])) + _rounding(model, contractions)
+        seconds = _seconds(ops[0], model, work, _dtype((contractions or ops)[0])) + _rounding(model, contractions)
         return ((str(work.kind), seconds),)
 
 
-def _seconds(model: CostModel, work: Work, dtype: str) -> float:
+def _seconds(op: Operation, model: CostModel, work: Work, dtype: str) -> float:
     match work.kind:
         case Kind.MATMUL:
-            return model.matmul_seconds(work, dtype)
+            seconds = model.matmul_seconds(work, dtype)
         case Kind.ATTENTION | Kind.ATTENTION_GRADIENT:
-            return model.attention_seconds(work, dtype)
+            seconds = model.attention_seconds(work, dtype)
         case Kind.ELEMENTWISE:
-            return model.elementwise_seconds(work, dtype)
+            seconds = model.elementwise_seconds(work, dtype)
         case Kind.DATA_MOVEMENT:
-            return model.data_movement_seconds(work)
+            seconds = model.data_movement_seconds(work)
         case Kind.VIEW | Kind.NOTHING:
             return 0.0
+    _check_seconds(op, model, seconds)
+    return seconds
+
+
+def _check_seconds(op: Operation, model: CostModel, seconds: object) -> None:
+    """Raises DistirError if what a cost model says is no time."""
+    if not isinstance(seconds, Real) or not 0 <= float(seconds) < inf:
+        name, whose = type(model).__name__, of_plugin(type(model).__module__)
+        raise DistirError(f"{op.name}: the cost model {name}{whose} says {seconds} seconds")
 
 
 def _rounding(model: CostModel, contractions: Iterable[Operation]) -> float:

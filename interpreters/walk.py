@@ -25,7 +25,7 @@ from xdsl.ir import Block, Operation, SSAValue, Use
 from xdsl.utils.exceptions import DiagnosticException
 
 from distir.dialects.errors import DistirError
-from distir.dialects.plugins import implementations, told
+from distir.dialects.plugins import fault_of_plugin, implementations, told
 from distir.interpreters.model_names import Renamings, inside, model_name
 
 Program = Generator["Suspended", PythonValues | None, PythonValues]
@@ -177,7 +177,7 @@ class Walk(Interpreter):
             raise
         except Exception as error:
             where = f" (in {name})" if (name := model_name(op, self._around)) else ""
-            raise DistirError(f"{op.name}: {told(error)}{where}") from error
+            raise DistirError(f"{op.name}: {fault_of_plugin(error) or told(error)}{where}") from error
         raise DistirError(f"{op.name} has no meaning here: register InterpreterFunctions with @impl for it")
 
     def has(self, op: Operation) -> bool:

@@ -45,7 +45,7 @@ from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import MatmulGradOp
 from distir.dialects.onnx import OPERATORS, NoValue, OnnxOperation
-from distir.dialects.plugins import implementations
+from distir.dialects.plugins import implementations, of_plugin
 from distir.dialects.traits import ViewOfFirstOperand
 from distir.interpreters.operator_dialects import MEANINGS, function_of
 from distir.interpreters.walk import Walk
@@ -196,6 +196,9 @@ def default_work(op: Operation, types: PythonValues) -> tuple[Work]:
         return (Work(Kind.VIEW),)
     meaning = MEANINGS.get(op.dialect_name())
     if meaning is not None and meaning.work is not None and (work := function_of(meaning.work)(op)) is not None:
+        if not isinstance(work, Work):
+            whose = of_plugin(meaning.work)
+            raise DistirError(f"{op.name}: {meaning.work}{whose} gives {work!r}: expected a Work, or None")
         return (work,)
     if _only_moves(op):
         return (Work(Kind.DATA_MOVEMENT, 0, moved_bytes(op)),)

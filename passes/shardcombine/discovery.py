@@ -19,7 +19,7 @@ import numpy as np
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation
 
-from distir.dialects.plugins import owner
+from distir.dialects.plugins import of_plugin
 from distir.dialects.sharding import Gather, Rule
 from distir.interpreters.isolation import CPU_SECONDS, NoAnswer, answers
 from distir.interpreters.operator_dialects import MEANINGS
@@ -239,9 +239,9 @@ class Discovery:
 
 def _whose(op: Operation) -> str:
     """Where an op has its meaning from, if that is a plug-in."""
-    dialect = op.dialect_name()
-    plugin = owner(MEANINGS.kind, dialect)
-    return f" (the plug-in {plugin} says what {dialect} means)" if plugin else ""
+    meaning = MEANINGS.get(op.dialect_name())
+    whose = "" if meaning is None else of_plugin(meaning.reference)
+    return f" (the meaning{whose})" if whose else ""
 
 
 def _of_whole_values(rule: Rule, probe_op: ProbeOp) -> Rule:

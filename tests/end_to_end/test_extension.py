@@ -163,6 +163,16 @@ def register():
 """
 
 
+def twice(folder: Path, shape: str, result: str = "") -> str:
+    """The path of a program of one operation, whose result may be said to be of another type."""
+    x, y = f"tensor<{shape}>", f"tensor<{result or shape}>"
+    (program := folder / "twice.mlir").write_text(
+        f'func.func @main(%x: {x} {{dist.name = "x", dist.role = "input"}}) -> {y} {{\n'
+        f'  %y = "broken.twice"(%x) : ({x}) -> {y}\n  func.return %y : {y}\n}}\n'
+    )
+    return str(program)
+
+
 @pytest.mark.parametrize(
     ("run_", "said"),
     [
@@ -187,31 +197,78 @@ def register():
 def test_a_meaning_that_fails_says_why_there_is_no_rule(tmp_path: Path, run_: str, said: str):
     """Unless it refuses its operands, which kernels do, by a note too."""
     broken_plug_in(tmp_path, MEANING.replace("{}\n\n", run_ + "\n\n", 1))
-    type_ = "tensor<6x3xf32>"
-    (tmp_path / "twice.mlir").write_text(
-        f'func.func @main(%x: {type_} {{dist.name = "x", dist.role = "input"}}) -> {type_} {{\n'
-        f'  %y = "broken.twice"(%x) : ({type_}) -> {type_}\n  func.return %y : {type_}\n}}\n'
-    )
-    said += " (the plug-in broken says what broken means)"
-    program = str(tmp_path / "twice.mlir")
+    said += " (the meaning of the plug-in broken)"
+    program = twice(tmp_path, "6x3xf32")
     annotated = run("-m", "distir.tools.distir_opt", "-p", "shardcombine-annotate", program, site=tmp_path)
     assert "found = unknown" in annotated.stdout
-    note = f"distir: note: broken.twice on {type_} is cut nowhere: {said}\n"
+    note = f"distir: note: broken.twice on tensor<6x3xf32> is cut nowhere: {said}\n"
     assert annotated.stderr == ("" if "DistirError" in run_ else note)
     doctor = run("-m", "distir.tools.distir", "doctor", program, site=tmp_path)
     assert f"  broken.twice: {said}\n" in doctor.stdout
 
 
+COSTS = """
+import os
+from distir.interpreters.cost_models import CostModel
+
+def run(op, operands, floats=None): return (2 * operands[0],)
+def pair(op): return ("matmul", 3)
+def fails(op): return op.gone
+
+class Nothing(CostModel):
+    def matmul_seconds(self, work, dtype): ...
+    def elementwise_seconds(self, work, dtype): ...
+    def data_movement_seconds(self, work): return 0.0
+    def collective_seconds(self, kind, bytes, devices): return 0.0
+    def send_seconds(self, bytes, source, target): return 0.0
+
+class Fails(Nothing):
+    def elementwise_seconds(self, work, dtype): return work.gone
+"""
+
+
+@pytest.mark.parametrize(
+    ("work", "model", "said"),
+    [
+        ("pair", "", "broken:pair of the plug-in broken gives ('matmul', 3): expected a Work, or None"),
+        ("fails", "", "the plug-in broken (broken 1) failed: AttributeError: 'TwiceOp' object has no attribute 'gone'"),
+        ("", "Nothing", "the cost model Nothing of the plug-in broken says None seconds"),
+        ("", "Fails", "the plug-in broken (broken 1) failed: AttributeError: 'Work' object has no attribute 'gone'"),
+    ],
+)
+def test_work_and_cost_models_that_fail_are_named(tmp_path: Path, work: str, model: str, said: str):
+    source = MEANING.replace("{}\n\n", f"{COSTS}\n\n", 1)
+    if work:
+        source = source.replace('types="broken:infer"', f'types="broken:infer", work="broken:{work}"')
+    if model:
+        source += f'    distir.register_cost_model("analytic-2", {model})\n'
+    broken_plug_in(tmp_path, source)
+    words = [twice(tmp_path, "4x2xf32"), "--machine", "dgx-2", *(["--cost-model", "analytic-2"] if model else [])]
+    check_named(["distir", "simulate", *words], tmp_path, f"broken.twice: {said}")
+    searched = run("-m", "distir.tools.distir", "search", *words, "--devices", "2", site=tmp_path)
+    assert f"broken.twice: {said}" in searched.stderr + searched.stdout
+    assert "Traceback" not in searched.stderr
+
+
+def test_a_machine_file_that_is_wrong_is_left_out_of_the_list(tmp_path: Path):
+    (tmp_path / "wrong.toml").write_text('name = "wrong"\n')
+    broken_plug_in(
+        tmp_path, f"import distir\ndef register(): distir.register_machine('wrong', {str(tmp_path / 'wrong.toml')!r})"
+    )
+    listed = run("-m", "distir.tools.distir", "machines", site=tmp_path)
+    assert listed.returncode == 0
+    assert {"dgx-2", "tpu-v5p"} <= {line.split()[0] for line in listed.stdout.splitlines()}
+    path = tmp_path / "wrong.toml"
+    assert listed.stderr.startswith(f"distir: note: wrong is left out: machine file {path}: device: expected either")
+    check_named(["distir", "machines", "wrong"], tmp_path, f"machine file {path}: device: expected either")
+
+
 def test_results_that_types_do_not_give_are_an_error(tmp_path: Path):
     broken_plug_in(tmp_path, MEANING.replace("{}\n\n", "", 1))
-    program = tmp_path / "twice.mlir"
     for got in ("4x2xf32", "4x3xf16"):
-        program.write_text(
-            "func.func @main(%x: tensor<4x3xf32>) {\n"
-            f'  %y = "broken.twice"(%x) : (tensor<4x3xf32>) -> tensor<{got}>\n  func.return\n}}\n'
-        )
-        done = run("-m", "distir.tools.distir_opt", "-p", "check-module", str(program), site=tmp_path)
+        program = twice(tmp_path, "4x3xf32", got)
         said = f"broken.twice: result 0: expected tensor<4x3xf32>, got tensor<{got}>"
+        done = run("-m", "distir.tools.distir_opt", "-p", "check-module", program, site=tmp_path)
         assert f"{program}:2: error: {said}\n" in done.stderr
         assert done.returncode == 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
@@ -37,20 +38,32 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: Namespace) -> int:
-    from distir.interpreters.machines import load_machine, machine_names
+    from distir.interpreters.machines import load_machine
 
     if args.name is None and args.settings:
         raise DistirError("--set: say of which machine, by its NAME")
+    machines = _all() if args.name is None else [load_machine(args.name, args.settings)]
     if args.json:
-        names = machine_names() if args.name is None else [args.name]
-        print(json.dumps([_described(load_machine(name, args.settings)) for name in names], indent=1))
-        return 0
-    if args.name is not None:
-        show(load_machine(args.name, args.settings))
-        return 0
-    header = ("machine", "device", "memory", "peak", "devices", "links, innermost first")
-    print_table([_summary(load_machine(name)) for name in machine_names()], header)
+        print(json.dumps([*map(_described, machines)], indent=1))
+    elif args.name is not None:
+        show(*machines)
+    else:
+        header = ("machine", "device", "memory", "peak", "devices", "links, innermost first")
+        print_table([*map(_summary, machines)], header)
     return 0
+
+
+def _all() -> list[Machine]:
+    """All that have a name and can be read; a note on stderr says of the others why not."""
+    from distir.interpreters.machines import load_machine, machine_names
+
+    found: list[Machine] = []
+    for name in machine_names():
+        try:
+            found.append(load_machine(name))
+        except DistirError as error:
+            say(f"distir: note: {name} is left out: {error}", sys.stderr)
+    return found
 
 
 def _described(machine: Machine) -> dict[str, Any]:
