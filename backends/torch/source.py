@@ -30,7 +30,8 @@ from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
 from distir.dialects.onnx import Constant, NoValue
-from distir.interpreters.aten.calls import in_place_form, overload, python_value
+from distir.interpreters.aten.calls import in_place_form, overload, torch_dtype
+from distir.interpreters.aten.properties import python_value
 from distir.interpreters.entry import Port, arguments_of, results_of
 from distir.interpreters.model_names import MODULE, model_name
 from distir.interpreters.walk import values_read
@@ -308,7 +309,11 @@ class _Writer:
             elif isinstance(value, SSAValue):
                 text = self.values[value]
             else:
-                text = "None" if value is None else literal(python_value(value, self.types.adapted))
+                text = (
+                    "None"
+                    if value is None
+                    else literal(python_value(value, lambda type_: self.types.adapted(torch_dtype(type_))))
+                )
             if not given and argument.name in values and argument.default is None and not argument.is_placement:
                 given = True
             if not given:

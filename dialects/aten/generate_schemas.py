@@ -4,7 +4,7 @@
 
 Run it when torch is upgraded. The dialect reads this instead of importing torch, which takes longer than a whole run of
 `distir-opt`. An operator that draws random numbers has `random` before its schema; one that does a few flops for each element, by its tags or
-since Inductor makes loops of it, `loops`.
+since Inductor makes loops of it, `loops`; one of which `torch.utils.flop_counter` has the flops, `flops`.
 """
 
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch._inductor.decomposition import decompositions
 from torch._inductor.lowering import lowerings
+from torch.utils.flop_counter import flop_registry
 
 _C: Any = getattr(torch, "_C")
 LOOPS = {torch.Tag.pointwise, torch.Tag.reduction, torch.Tag.view_copy, torch.Tag.nondeterministic_seeded}
@@ -31,8 +32,12 @@ def schema_lines() -> list[str]:
         overload: Any = getattr(getattr(torch.ops.aten, name), schema.overload_name or "default")
         if not getattr(_C, "_dispatch_has_kernel")(overload.name()):
             continue
-        random = torch.Tag.nondeterministic_seeded in overload.tags
-        lines.append(f"{'random ' if random else ''}{'loops ' if _is_loops(name, overload) else ''}{schema}")
+        marks = {
+            "random": torch.Tag.nondeterministic_seeded in overload.tags,
+            "loops": _is_loops(name, overload),
+            "flops": overload.overloadpacket in flop_registry,
+        }
+        lines.append(" ".join([*(mark for mark, holds in marks.items() if holds), str(schema)]))
     return sorted(lines, key=lambda line: line[line.index("aten::") :])
 
 

@@ -16,15 +16,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 from xdsl.dialects.builtin import (
-    ArrayAttr,
-    DenseArrayBase,
-    FloatAttr,
-    IntegerAttr,
-    IntegerType,
     NoneType,
-    StringAttr,
     TensorType,
-    UnitAttr,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -32,6 +25,7 @@ from distir.dialects.aten import AtenOperation, Schema
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx.types import ELEMENT_OF_TYPE
 from distir.interpreters.aten.kernels import registered
+from distir.interpreters.aten.properties import python_value
 
 Compute = Callable[[Sequence[Tensor]], list[Tensor | None]]
 Adapt = Callable[[torch.dtype], torch.dtype]
@@ -132,7 +126,7 @@ class Binding:
                 if value or not argument.optional:
                     self._lists.append((argument.name, [None if v is None else position[v] for v in value]))
             elif value is not None:
-                self._fixed[argument.name] = python_value(value, adapt)
+                self._fixed[argument.name] = python_value(value, lambda type_: adapt(torch_dtype(type_)))
             elif argument.default is None:
                 self._fixed[argument.name] = None
         types = [r.type.element_type if isinstance(r.type, TensorType) else None for r in op.results]  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
@@ -155,26 +149,6 @@ class Binding:
             ]
 
         return compute
-
-
-def python_value(attribute: Attribute, adapt: Adapt) -> Any:
-    """A property as torch takes it."""
-    match attribute:
-        case IntegerAttr():
-            number = cast(IntegerAttr[Any], attribute)
-            return bool(number.value.data) if number.type == IntegerType(1) else number.value.data
-        case FloatAttr():
-            return cast(FloatAttr[Any], attribute).value.data
-        case StringAttr(data=text):
-            return text
-        case DenseArrayBase():
-            return list(cast(DenseArrayBase[Any], attribute).get_values())
-        case ArrayAttr():
-            return [python_value(item, adapt) for item in attribute.data]
-        case UnitAttr():
-            return None
-        case _:
-            return adapt(torch_dtype(attribute))
 
 
 def result_types(op: Operation, results: Sequence[Tensor | None]) -> list[Attribute]:

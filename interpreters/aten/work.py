@@ -4,38 +4,31 @@ where a product has no rows and columns; everything else moves bytes."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, cast
 
-import torch
-from torch.utils.flop_counter import flop_registry
 from xdsl.dialects.builtin import NoneType, TensorType
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from distir.dialects.aten import AtenOperation
-from distir.interpreters.aten.calls import compile_call, overload
+from distir.interpreters.aten.properties import python_value
 from distir.interpreters.work import Contraction, Kind, Work, moved_bytes
 
 Shape = Sequence[int]
 
 
 def aten_work(op: Operation) -> Work | None:
-    """The work of an operator that is a contraction; None for any other."""
+    """The work of an operator that is a contraction; None for any other. Only what is no matrix product takes torch."""
     assert isinstance(op, AtenOperation)
-    if (products := PRODUCTS.get(op.schema.packet)) is None and _formula(op) is None:
+    products = PRODUCTS.get(op.schema.packet)
+    if products is None and not op.schema.has_flops:
         return None
-    shapes: list[Any] = [_Shaped(torch.Size(_shape(v.type))) for v in op.operands]
-    made = [None if isinstance(type_, NoneType) else torch.Size(_shape(type_)) for type_ in op.result_types]
+    made = [None if isinstance(type_, NoneType) else _shape(type_) for type_ in op.result_types]
     if products is None:
-        return Work(Kind.MATMUL, _flops(op, shapes, made), moved_bytes(op))
-    found: list[Contraction] = []
+        from distir.interpreters.aten.flop_formulas import flops
 
-    def collect(**arguments: Any) -> Any:
-        found.extend(products(_by_shape(arguments), made))
-        return [None for _ in made]
-
-    compile_call(op, function=collect)(shapes)
+        return Work(Kind.MATMUL, flops(op, [_shape(v.type) for v in op.operands], made), moved_bytes(op))
+    found = products(_arguments(op), made)
     return Work(Kind.MATMUL, sum(each.flops for each in found), moved_bytes(op), tuple(found))
 
 
@@ -44,25 +37,15 @@ def is_loops(op: Operation) -> bool:
     return isinstance(op, AtenOperation) and op.schema.is_loops
 
 
-def _formula(op: AtenOperation) -> Any:
-    return flop_registry.get(overload(op.schema).overloadpacket)
-
-
-def _flops(op: AtenOperation, shapes: Sequence[Any], made: Sequence[torch.Size | None]) -> int:
-    """By torch's own formula."""
-    counted, formula = list[int](), _formula(op)
-
-    def count(**arguments: Any) -> Any:
-        positional = [arguments.pop(a.name) for a in op.schema.arguments if a.name in arguments and not a.keyword_only]
-        if (of_shapes := getattr(formula, "__wrapped__", None)) is not None:
-            positional = [each.shape if isinstance(each, _Shaped) else each for each in positional]
-            counted.append(int(of_shapes(*positional, **arguments, out_shape=made[0] if len(made) == 1 else made)))
-        else:
-            counted.append(int(formula(*positional, **arguments, out_val=[each and _Shaped(each) for each in made])))
-        return [None for _ in made]
-
-    compile_call(op, function=count)(shapes)
-    return counted[0]
+def _arguments(op: AtenOperation) -> dict[str, Any]:
+    """By name: the shapes of tensors, and properties; None of what is absent."""
+    found: dict[str, Any] = {}
+    for argument, value in op.values():
+        if isinstance(value, SSAValue):
+            found[argument.name] = _shape(value.type)
+        elif not isinstance(value, list):
+            found[argument.name] = None if value is None else python_value(value, str)
+    return found
 
 
 def _matrix_product(first: str, second: str) -> Callable[..., list[Contraction]]:
@@ -115,18 +98,6 @@ PRODUCTS: dict[str, Callable[[dict[str, Any], Sequence[Shape | None]], list[Cont
 }
 """By an operator's arguments, tensors given as shapes, and the shapes of its results. Flops are torch's, but with groups (torch counts
 each as if it had all filters)."""
-
-
-@dataclass(frozen=True)
-class _Shaped:
-    """A shape in place of a tensor of it: formulas ask for no more, and torch has no tensors whose sizes exceed 64 bits, as
-    those of a batch without number do (`simulate/batches`)."""
-
-    shape: torch.Size
-
-
-def _by_shape(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {name: each.shape if isinstance(each, _Shaped) else each for name, each in arguments.items()}
 
 
 def _shape(type_: Any) -> Shape:

@@ -63,6 +63,20 @@ def test_simulating_a_program_needs_no_extra():
     assert '"makespan_seconds"' in done.stdout
 
 
+def test_simulating_a_training_step_needs_no_torch(mlp_step: Path):
+    """Types are in the text, and the flops of matrix products follow from them."""
+    done = without_extras("simulate", str(mlp_step), "--machine", "dgx-2", "--json")
+    assert done.returncode == 0, done.stderr
+    with_torch = subprocess.run(
+        [sys.executable, "-m", "distir.tools.distir", "simulate", str(mlp_step), "--machine", "dgx-2", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / ".ns")},
+    )
+    assert done.stdout == with_torch.stdout
+
+
 def test_what_needs_an_extra_says_which(tmp_path: Path):
     sequential = str(ROOT / "tests" / "filecheck" / "paper" / "figure_sequential.mlir")
     (tmp_path / "model.onnx").write_bytes(b"\\0")
