@@ -1,4 +1,5 @@
-"""Operations of ONNX that passes insert: constants, and values stacked along a new dim."""
+"""Builds ONNX operations that passes insert. In go arrays or values; out come constants, and values stacked along a
+new dim."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast

@@ -1,9 +1,9 @@
-"""Control flow, written out: an `If` becomes the branch that is taken, or both and a selection, a `Loop` or `Scan` its iterations.
+"""Control flow, written out. In goes a program; out comes one where an `If` is the branch that is taken, or both and
+a selection, and a `Loop` or `Scan` is its iterations.
 
 Part of `onnx-fold-shapes`, which says what is known of each value. Programs of distir are straight-line; what cannot be
 written out stays one operation on one device, and `note_opaque` says so: on the operation (`onnx.opaque`, with the
-reason) and on stderr.
-"""
+reason) and on stderr."""
 
 import sys
 from collections.abc import Sequence

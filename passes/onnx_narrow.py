@@ -1,8 +1,8 @@
-"""Constants without the dims along which they repeat: part of `onnx-fold-shapes`.
+"""Constants without the dims along which they repeat. In goes a constant operand of a broadcasting operator; out
+comes one of its equal slices. Part of `onnx-fold-shapes`.
 
 A mask or a table of positions that an exporter expands to the batch is folded to a constant of the batch's size, which
-ties the program to whole batches. Where a broadcasting operator would repeat it anyway, it need not be repeated.
-"""
+ties the program to whole batches. Where a broadcasting operator would repeat it anyway, it need not be repeated."""
 
 from typing import Any, cast
 

@@ -1,5 +1,5 @@
-"""Sequences and optional values whose elements are values of the program, written out: what takes an element takes the value, what joins all
-joins these.
+"""Sequences and optional values of known elements, written out. In go operations on a sequence; out come its
+elements themselves, or operations on them.
 
 Part of `onnx-fold-shapes`, which says what is known of each value. A sequence that an opaque `Loop` fills, or that comes in, stays one."""
 

@@ -1,4 +1,5 @@
-"""The passes by name: what the drivers, their help and the reference look up. A pass of another package joins by `register_pass`."""
+"""The passes by name. In goes a name; out comes the pass, for the drivers, their help and the reference. A pass of
+another package joins by `register_pass`."""
 
 from xdsl.passes import ModulePass
 

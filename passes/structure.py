@@ -1,4 +1,5 @@
-"""What passes ask about the structure of a module: its entry, functions by name, constants, topological order of calls."""
+"""The structure of a module. In goes a module, function or operation; out come functions by name, calls in
+topological order, constants, types and attributes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Dropout of attention's weights that a program spells out as a product with what was drawn: an attention goes in; out comes what draws it, as the attention
-operation takes it, or nothing where its dims are others."""
+"""Dropout of attention weights, spelled out as a product with random numbers. In goes a matched attention; out comes
+its draw, in the form of the attention operation's operands, or nothing where the draw's dims do not fit the scores."""
 
 from __future__ import annotations
 

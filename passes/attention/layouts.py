@@ -1,5 +1,5 @@
-"""Dims through changes of shape: a value in; out come what it was before, and each of its dims as parts of dims that were there. Out come also operations
-that give a value with its parts in another order."""
+"""Dims through changes of shape. In goes a value; out come the value before these changes, and each dim as parts of
+that value's dims. Out come also operations that give a value with its parts in another order."""
 
 from __future__ import annotations
 

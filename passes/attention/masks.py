@@ -1,4 +1,5 @@
-"""What hides scores, as the attention operation takes it: the masks of a spelled-out attention in; out come one mask and a diagonal, up to which keys are seen."""
+"""Masks of a spelled-out attention. In goes a matched attention; out come one mask and a diagonal, as the attention
+operation takes them: a row sees keys up to the diagonal."""
 
 from __future__ import annotations
 

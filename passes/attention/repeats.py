@@ -1,5 +1,6 @@
-"""Keys that are repeated for groups of query heads: an attention goes in whose keys and values are copies of fewer; out comes one whose queries have a dim for
-the heads of a group instead, and whose gradients by keys and values are those that were summed over it."""
+"""Grouped-query attention. In goes an attention whose keys and values are repeated for the query heads of a group;
+out comes one without the repetition, whose queries have a dim for the heads of a group. Its gradients by keys and
+values are the sums over a group."""
 
 from __future__ import annotations
 

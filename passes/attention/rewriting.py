@@ -1,5 +1,6 @@
-"""A spelled-out attention becomes the attention operation: one that was found goes in; out come the operations to put in its place, for its gradient too, where
-the program has it. Nothing is replaced of which a part is needed elsewhere."""
+"""Writes the attention operation. In goes a matched, spelled-out attention; out comes the program with one operation
+in its place, and another in place of its gradient, where the program has it. Nothing is replaced if other operations
+use a value inside."""
 
 from __future__ import annotations
 

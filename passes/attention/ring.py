@@ -1,6 +1,7 @@
-"""Attention by chunks of keys that go around: in goes an attention over a group whose keys and values are gathered along an axis, out comes one attention
-for each chunk, which every device passes on to the next (Liu et al., "Ring Attention with Blockwise Transformers", 2023). In two pieces, each device has
-one from the start of the sequence and one from its end, so that a diagonal hides as much from one as from another."""
+"""Ring attention: keys and values go around the devices in chunks (Liu et al., "Ring Attention with Blockwise
+Transformers", 2023). In goes an attention over a group whose keys and values are gathered along an axis; out come
+one attention per chunk, and messages that pass each chunk on to the next device. With two pieces, each device has a
+piece from the start of the sequence and one from its end, so that a diagonal hides as much on each device."""
 
 from __future__ import annotations
 

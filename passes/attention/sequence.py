@@ -1,5 +1,5 @@
-"""Sequences that an axis cuts, pinned: in goes a module, out come the choices that attention, what makes its keys and values, and what uses their gradients
-have along the axis."""
+"""Pins the sequence of attention to a mesh axis. In go a module and an axis; out come pins along the axis on
+attention, on the operations that make its keys and values, and on the users of their gradients."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Softmaxes and their gradients, as one operation or spelled out: operations in; out come what goes into them, the dim that they go over, and all operations of
-which they are made."""
+"""Softmaxes and their gradients, as one operation or spelled out. In goes the last operation; out come its operands,
+the dim that it reduces, and all operations between."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Attention that a program spells out as matrix products and a softmax: an operation in; out come queries, keys, values, mask and scale, or nothing where
-the pattern does not hold. Operations are seen by their formulas (`interpreters/formulas`), not by their names."""
+"""Matches attention that a program spells out as matrix products and a softmax. In goes the last operation of the
+softmax; out come queries, keys, values, mask and scale, or nothing where the pattern does not hold. Operations are
+matched by their formulas (`interpreters/formulas`), not by their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the distribution passes share. Rooms, each using those before it:
+"""What the distribution passes share. In go an annotated program and a mesh; out come its choices, placed functions
+and schedules. Each part uses the parts before it:
 
 `options` (what a rule lets an op do along one axis), `space` (what may be cut), `pins` (what the user fixed), `mesh`, `conversions`, `shards`, `sizes`, `positions`, `margins` and `lower` (bodies on
 devices), here;

@@ -1,5 +1,5 @@
-"""Conversions of a value between states along one axis: which steps a conversion takes, what each step communicates, and
-the operations that do it. The search charges for exactly the steps that lowering emits."""
+"""Reshards of a value along one mesh axis. In go a source and a target state; out come the steps, the collective of
+each, and the operations that do them. The search charges for exactly the steps that lowering emits."""
 
 from __future__ import annotations
 

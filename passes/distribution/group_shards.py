@@ -1,5 +1,6 @@
-"""Lowering to groups: the values of one function as the devices of a mesh have them that do the same. What `Shards` writes device by
-device is one operation over the group here, and `dist.by_rank` says what differs."""
+"""Lowering to groups, where the devices of a mesh do the same. In go the values of one function and their states;
+out comes one operation over the group for what `Shards` writes device by device, and `dist.by_rank` says what
+differs."""
 
 from __future__ import annotations
 

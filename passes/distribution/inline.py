@@ -1,4 +1,5 @@
-"""Inlining of `func.call`, where a call would hide what a pass has to separate."""
+"""Inlines `func.call`, where a call hides operations that a pass has to separate. In goes a function with calls; out
+comes the function with the bodies of its callees in their place."""
 
 from __future__ import annotations
 

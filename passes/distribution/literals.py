@@ -1,6 +1,6 @@
-"""Literal constants along the batch axis: one whose slices along a dim are all equal (a mask or positions that a model
-expanded to the batch) can be stated for any number of rows. This is its rule, found from its value, so that the batch
-axis may cut it for users whose other operands are cut."""
+"""Literal constants along the batch axis (a mask or positions that a model expanded to the batch). In goes a
+literal; out comes a rule with a factor for each dim along which all slices are equal, since it can be stated for any
+number of rows. So the batch axis may cut it for users whose other operands are cut."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Lowering of chosen options to devices: every function becomes a template over the devices of the mesh.
+"""Lowering of chosen options to devices. In go functions with an option per operation and axis; out come templates
+over the devices of the mesh.
 
-Rewrite patterns, one per kind of operation: an op becomes one op per device on local shapes, where it needs a value in
-another state than it is in, the conversion's collectives come first; a call becomes a `dist.call` over all devices; the
-return lists every device. Arguments and results are listed value by value, and for each value device by device
-(row-major over the mesh, last axis fastest)."""
+Rewrite patterns, one per kind of operation. An op becomes one op per device on local shapes, after the collectives
+that bring its operands to the states it needs. A call becomes a `dist.call` over all devices; the return lists every
+device. Arguments and results are listed value by value, and for each value device by device (row-major over the
+mesh, last axis fastest)."""
 
 from __future__ import annotations
 

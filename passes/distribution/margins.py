@@ -1,5 +1,6 @@
-"""Rows that a shard computes beside its own: an operation that is cut with a halo runs on windows of its operand, and what of
-its result may feel that a window ends where the dim does not is sliced off."""
+"""Rows that a device computes beside its shard, where a halo cuts an operation. In go options and a device; out come
+the rows of each result to compute, and to keep: a row that may feel the end of its window is sliced off, unless the
+dim ends there too."""
 
 from __future__ import annotations
 

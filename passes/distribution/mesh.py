@@ -1,5 +1,5 @@
-"""The devices of a mesh: coordinates, groups along an axis, what each device holds of a value, and the steps by which a
-value gets from one sharding to another."""
+"""The devices of a mesh. In go axis sizes and the states of a value; out come coordinates, groups along an axis, and
+each device's shard: its shape and its part."""
 
 from __future__ import annotations
 

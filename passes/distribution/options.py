@@ -1,4 +1,5 @@
-"""What an operation can do along one mesh axis: each option of its rule as the states of operands and results."""
+"""The options of an operation along one mesh axis. In go its rule and the number of shards; out come the ways to run
+it, each with the states of operands and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What stands in an op's sizes that its rule divides: where a rule is used, they must divide as the dims do."""
+"""Sizes that an operation states and its rule divides. In go an operation and its rule; out come these numbers,
+which must divide as the dims do wherever the rule is used."""
 
 from __future__ import annotations
 

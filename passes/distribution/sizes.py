@@ -1,4 +1,5 @@
-"""Integers of an op, in attributes and constant operands, rewritten for one shard.
+"""Integers of an op, in attributes and constant operands. In go an op and the shards of each factor; out come its
+properties and constants for one shard.
 
 A rule's `sizes` say which entries scale with which factor (a reshape's target, a split's sizes); those entries are divided by the
 number of shards. A `Shift` says that an entry counts positions from its own (a diagonal); it is moved by the start of the shard."""

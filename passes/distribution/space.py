@@ -1,4 +1,5 @@
-"""The choices along an axis: per operation the options that are allowed, given which factors the axis may cut.
+"""The options of every operation along one mesh axis. In go a module with rules, and the dims that the axis may cut;
+out come the allowed options of each operation.
 
 Factors link dims across the program. Pieces (the fused QKV weight) start at
 the operations whose rules demand them and are followed through the program in both directions."""

@@ -1,4 +1,5 @@
-"""What an operation asks of a kernel that it would be in: the operation in, its domain, what it reduces, and whether it is cheap out."""
+"""What an operation needs of a kernel that it joins. In goes the operation; out come its domain, the dims that it
+reduces, and whether it is cheap to compute again."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The program that repeats: in go the entry's backward part and what is repeated of each segment; out comes a backward part that takes what is
-kept, and makes the rest again where it is first needed."""
+"""The backward part that repeats. In go the entry's backward part and the repetition of each segment; out comes a
+backward part that takes the kept values, and makes the others again where they are first needed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Segments of the forward part: in go operations and what the backward part needs of them; out come the values that are kept and the operations
-that are repeated, under a policy.
+"""Segments of the forward part. In go operations and the values that the backward part needs; out come the values to
+keep and the operations to repeat, under a policy.
 
 `selective` is a minimum cut: every value that is needed in the backward part is kept, which costs its bytes, or computed again, which costs the time
 of its operation and needs the operands in the same way. A second costs as many bytes as full recomputation frees per second, so a repetition is chosen

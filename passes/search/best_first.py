@@ -1,5 +1,5 @@
-"""The order in which a search looks at plans: those that can be fastest first, until no other can be among the fastest that
-were found."""
+"""The order in which a search looks at plans. In go configurations with lower bounds of their time; out comes the
+next one to simulate, until no other can be among the fastest that were found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Garbage collection in a process that makes many programs, of which most stay."""
+"""Python's garbage collection in a process that makes many programs and keeps most. It is off until the process
+ends; `sweep` frees unused programs at bounded cost."""
 
 from __future__ import annotations
 

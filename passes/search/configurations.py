@@ -1,4 +1,5 @@
-"""The points of a search: configurations of degrees, microbatches and schedule, the grid of them, and what became of each."""
+"""The points of a search. In go devices, batches, microbatches and schedules; out comes the grid of configurations.
+Outcomes go in too, and come out ranked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search says of a plan: the figures of its simulated program."""
+"""The figures of a plan. In goes its program; out come the simulated time, peak memory, and shares of communication."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Two kinds of probe: exact scalars, and floats for operators whose code needs machine numbers.
-
-Each draws operands, splits one into addends, and says when shards' results combine to the whole result."""
+"""Two kinds of probe: exact scalars, and floats for operators whose code needs machine numbers. In go shapes; out
+come drawn operands, and partial sums of them. In go a whole result and the results of shards; out comes whether they
+combine to it."""
 
 from __future__ import annotations
 

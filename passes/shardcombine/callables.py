@@ -1,9 +1,9 @@
-"""Rules of Python callables: a kernel of any framework is an op whose meaning is the callable (MetaDist's MetaOp).
+"""Rules of Python callables. In go a kernel of any framework and example arguments; out comes the rule of an op
+whose meaning is the callable (MetaDist's MetaOp).
 
 `discover` is public, as `distir.discover`. Arrays among the example arguments are operands and integers are sizes, at any
 depth of tuples, lists and dicts; the rest is passed as it is. `array_frameworks` knows how arrays of numpy, torch and jax
-are made and how shapes are inferred; everything else is the discovery of operators.
-"""
+are made and how shapes are inferred; everything else is the discovery of operators."""
 
 from __future__ import annotations
 

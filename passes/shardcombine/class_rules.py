@@ -1,4 +1,5 @@
-"""The rule of a class of ops: its stand-in goes in, probed in every way there is, and the rule comes out."""
+"""The rule of a class of ops. In go an op and the stand-in of its class; out comes the rule, after every kind of
+probe that there is."""
 
 from __future__ import annotations
 

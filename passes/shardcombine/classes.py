@@ -1,8 +1,8 @@
-"""The class of an op: the search for its stand-in.
+"""The search for the stand-in of an op. In goes a probe op; out comes the small op that stands for its class, or
+None.
 
 A stand-in counts only if the op runs at it and gives the inferred shapes. Readings of the types are tried until one has such a
-stand-in with factors; what the op accepts at the small sizes then says which slots go together.
-"""
+stand-in with factors; what the op accepts at the small sizes then says which slots go together."""
 
 from __future__ import annotations
 

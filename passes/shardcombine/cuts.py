@@ -1,4 +1,5 @@
-"""Cuts: how the operands of a stand-in are divided along a factor, and what of the op is seen by one shard."""
+"""Cuts. In go a stand-in and a factor; out come ways to divide the operands along the factor, and the op as one
+shard sees it: its sizes and result shapes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""From ops to their rules: what the cache does not know is found at the stand-in of each op's class, in a fork of this process, and
-checked on the op itself."""
+"""From ops to their rules. In go ops; out come rules, from the cache where it knows them. Other rules are found at
+the stand-in of the op's class, in a fork of this process, and checked on the op itself."""
 
 from __future__ import annotations
 

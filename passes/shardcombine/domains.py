@@ -1,4 +1,5 @@
-"""What discovery asks of the interpreters: run one op on arrays, and infer its types from types and known values.
+"""What discovery asks of the interpreters. In go an op and arrays; out come its results. In go types and known
+values; out come its result types.
 
 Both are interpreters of the IR, so an operator of any dialect that they know has its rule discovered."""
 

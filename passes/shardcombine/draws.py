@@ -1,4 +1,5 @@
-"""Draws: operands of a stand-in, the whole results on them, and how many draws it takes to believe what shards give.
+"""Draws of operands for probes. In goes a probe op at its stand-in; out come operands with the whole results on
+them, as many as it takes to believe the results of shards.
 
 The arithmetic is the first that the op's code accepts: exact scalars, else floats. Integers are indices within the bounds that
 the op does not raise on, or any where it takes any."""

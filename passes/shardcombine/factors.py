@@ -1,9 +1,9 @@
-"""Factors: how the slots of an op are read as leftovers times extents that are cut.
+"""Factors: extents that are cut. In go the slots of an op and its dim groups; out come readings of each slot as a
+leftover times factors.
 
 Each dim group takes a *factor* out of its slots: the greatest common divisor of what is left of them. A slot is then
 its leftover (the 3 of a fused `3 d`, the 4 and 1 of grouped queries) times its factors. Several readings are possible, and
-they come in the order of their likelihood; which of them stands, `classes` finds out.
-"""
+they come in the order of their likelihood; which of them stands, `classes` finds out."""
 
 from __future__ import annotations
 

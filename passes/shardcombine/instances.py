@@ -1,4 +1,5 @@
-"""A rule at the shapes of one op: the state of every operand and result when the op runs on shards along one axis."""
+"""A rule at the shapes of one op. In go a rule, a factor and shapes; out comes the state of every operand and result
+when the op runs on shards along one axis."""
 
 from __future__ import annotations
 

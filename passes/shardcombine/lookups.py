@@ -1,9 +1,10 @@
-"""Lookups: an operator that takes indices of positions of which each shard has some, so that it needs the start of its own.
+"""Lookups: an operator takes indices of positions, and each shard has some of the positions. In go a probe and a
+factor that no plain cut carries; out comes a cut with what to do about indices of other shards, or None.
 
-Shards shift the indices. What is done about those of other shards' positions is whatever of these makes the whole: results are zero
-there (and add up: rows of a table), or what an operand is (an operand is overwritten there), an operand is made zero there
-(it is added somewhere), or the index becomes one that the operator ignores, as one of its own numbers says (a class, a
-padding index)."""
+Shards shift the indices by the start of their own positions. For indices of other shards, one of these makes the
+whole: results are zero there (and add up: rows of a table), or equal an operand (an operand is overwritten there);
+an operand is made zero there (it is added somewhere); or the index becomes a number of the operator that it ignores
+(a class, a padding index)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Stand-ins of ops whose class says too little: with all numbers that the op states as they are, and only dims of other extents.
+"""Stand-ins of ops whose class says too little. In goes a probe op; out come stand-ins with all numbers that the op
+states as they are, and only dims of other extents.
 
 Types may let a stride or a dilation grow with what it strides over, or not see that channels come in groups. Running the op shows it;
 a stand-in that is small for all that has other numbers in its kernel, and windows are not known by it. Here running is asked from the

@@ -1,4 +1,5 @@
-"""Partial operands: which operands may be addends (or have extremes) for results that are so too."""
+"""Partial operands. In go a probe and some operands; out come the results that are partial sums (or extremes) when
+these operands are."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""One op under study: which of its numbers can vary with a sharded dim, and the op at other sizes.
+"""One op under study. In goes an op; out come the numbers that can vary with a sharded dim, and its types and
+results at other sizes.
 
 The numbers are *slots*: operand dims greater than 1, and the entries of integer properties and of *size operands*
 (integer constants of rank 0 or 1 on which the result types depend, such as the target of a reshape). A *point* gives
-every slot a value: the op as found, a small stand-in, and the op on one shard are points of the same probe op.
-"""
+every slot a value: the op as found, a small stand-in, and the op on one shard are points of the same probe op."""
 
 from __future__ import annotations
 

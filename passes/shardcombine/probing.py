@@ -1,4 +1,5 @@
-"""Cut the operands of a stand-in, run the shards, and see how their results combine.
+"""Probes: cut the operands of a stand-in, run the shards, compare with the whole. In goes a cut; out comes how each
+result combines, or None.
 
 Every candidate is tried with two and with three uneven shards. Local types are inferred first and must be what the
 combine expects; only then does anything run."""

@@ -1,4 +1,5 @@
-"""Cuts that were found as a rule, and a rule as the cuts that it says at the shapes of one op."""
+"""Two forms of a rule. In go the cuts that discovery found, and the rule comes out. In go a rule and an op's sizes,
+and the cuts come out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Shifts: an operator that counts positions from an integer of its own, such as the diagonal at which a triangle begins.
+"""Shifts: an operator counts positions from an integer of its own, such as the diagonal at which a triangle begins.
+In go a probe and its cuts so far; out come cuts of further factors, each with the integer to shift.
 
 Shards of its rows are the operator with another integer, which is higher or lower by the start of the shard. Which integer that is,
 and which way it goes, is found by trying; that it is so at every value and not at one, by trying all from below the first

@@ -1,4 +1,5 @@
-"""Numbers beyond a stand-in: an operator may state an integer that only larger dims show (the diagonal from which a triangle is kept).
+"""Numbers beyond a stand-in: an operator may state an integer that only larger dims show (the diagonal from which a
+triangle is kept). In go a probe and its cuts; out come the cuts that hold beyond these numbers too.
 
 A stand-in has few rows and columns, and where a stated number is not smaller, what it does there says nothing of dims that are
 larger than it. Cuts are therefore tried again with each factor grown beyond such numbers, on floats, which kernels run fast."""

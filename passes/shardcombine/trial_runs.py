@@ -1,4 +1,5 @@
-"""Whether an op runs at a point: type inference may accept more than the op does."""
+"""Trial runs, since type inference may accept more than the op does. In go a probe op and a point; out come the
+result shapes if the op runs there, else None."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Which dims may be cut in shards that overlap, by type inference alone: dims of operands that grow together by whole steps of the
-operator, each by as many rows per step as it has, while one dim of every result does the same, or no result changes.
+"""Candidates for shards that overlap, by type inference alone. In goes a probe op at a point; out come windows. The
+operand dims of a window grow together by whole steps of the operator, each by its own rows per step; one dim of
+every result does the same, or no result changes.
 
 A row of a convolution's result is a step, which takes `stride` rows of its operand; in its gradient the operand's gradient has as many
 rows for each of the result's. That windows are local and how far they reach is seen by running the operator (`windows`)."""

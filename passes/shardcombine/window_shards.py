@@ -1,4 +1,5 @@
-"""Shards of a window: what the parts of an operator's steps give, cut of what does not count, and whether it is the whole.
+"""Shards of a window. In go a window and a draw; out come the results of parts of the operator's steps, without
+their margins, and whether they make the whole.
 
 `windows` looks for windows by it, and the last check tries those of a rule."""
 

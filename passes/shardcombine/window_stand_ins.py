@@ -1,5 +1,6 @@
-"""Stand-ins for windows: the op with its own numbers, since how far a window reaches depends on them (kernels, strides, dilations,
-paddings), with as many rows as it takes and little in all dims that a window does not depend on."""
+"""Stand-ins for windows. In go a probe op and a window; out comes the op with its own numbers, as many rows as it
+takes, and little in all other dims. The numbers stay because the reach of a window depends on them (kernels,
+strides, dilations, paddings)."""
 
 from __future__ import annotations
 

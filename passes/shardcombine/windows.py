@@ -1,4 +1,5 @@
-"""Dims whose shards overlap: the rows and columns of convolutions, poolings and their gradients (MetaDist, appendix A.3.1).
+"""Dims whose shards overlap: the rows and columns of convolutions, poolings and their gradients (MetaDist, appendix
+A.3.1). In go a probe and its cuts so far; out come cuts with a halo.
 
 A result row depends on a window of the operands' rows that moves on by so many of each for every step of the operator
 (`window_candidates`). Shards run parts of the steps, on parts of the operands that overlap, with the operator as it is, with its

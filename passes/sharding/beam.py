@@ -1,4 +1,5 @@
-"""Beam search over plans: Algorithm 2 of the MetaDist paper with a state that makes it a dynamic program.
+"""Beam search over plans: Algorithm 2 of the MetaDist paper with a state that makes it a dynamic program. In go a
+problem and a width; out comes the fastest plan found.
 
 Operations are taken in program order; a called function where it is called first. A candidate is what the rest of the
 program can see (its frontier: values still to be used, in the states in which they were produced and those in which they

@@ -1,5 +1,6 @@
-"""Beam search within a limit of memory (Lagrangian relaxation): where the plan that a beam finds without one exceeds it, beams are sent through the
-program again, in which a byte at the peak to come (`memory_lookahead`) costs time: nothing at first, then more."""
+"""Beam search within a limit of memory (Lagrangian relaxation). In go a problem, a width and a limit; out comes the
+best plan found. Where the first beam's plan exceeds the limit, further beams give a byte at the peak to come
+(`memory_lookahead`) a price in time: nothing at first, then more."""
 
 from __future__ import annotations
 

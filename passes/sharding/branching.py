@@ -1,4 +1,5 @@
-"""Branch and bound over what memory depends on, for plans within a limit that prices leave open.
+"""Branch and bound over choices that memory depends on. In goes a search by prices with a plan within the limit; out
+come a better plan, if there is one, and a bound of all plans.
 
 Prices of memory give a bound as if plans could be mixed. A few large values (the logits of a loss, a table of embeddings) keep it away
 from the optimum: half of a step of them fits, but no plan has half a step. So the choices of the variable on which memory

@@ -1,5 +1,5 @@
-"""Partial plans of a beam search: what the rest of the program can see of one (its frontier), what it has cost, and the choices that led
-there, kept as parent pointers."""
+"""Partial plans of a beam search. In goes a candidate and its next choice; out comes the longer candidate: its
+frontier (what the rest of the program can see of it), its cost, and its choices, kept as parent pointers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A problem without a limit of memory as a network of tables (`elimination`): one variable per operation, argument and result
-that is free, one table per value for its conversions. What solvers solve is made of this one formulation."""
+"""A problem as a network of cost functions (`elimination`). In goes a problem, without its limit of memory; out come
+one variable per free operation, argument and result, and one cost function per value for its reshards. All solvers
+solve this one formulation."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Takes a problem, and whether its plan must divide; gives the best plan and a sentence about what was not taken: of a plan that divides, a faster one
-that does less so; of a fastest plan in which every device does everything, that another one is taken.
-"""
+"""The best plan, where plans must divide. In go a problem and whether its plan must divide; out come the best plan
+and a note. The note names a faster plan that divides less, or says that a fastest plan was left because every device
+does everything in it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Takes a problem; gives the same choices with other costs: beside its time, each costs the share of the program's work and of its stored values
-that a device is left with. The cheapest plan then divides both, and among plans that do, it is about the fastest.
+"""Dividing counts first. In goes a problem; out come the same choices with other costs: beside its time, each costs
+a device's share of the program's work and of its stored values. The cheapest plan then divides both, and is about
+the fastest plan that does.
 
 Work counts as it does at large sizes, where time is flops: a model made small for a test takes the latency of kernels and messages instead, and its
-fastest plan divides nothing.
-"""
+fastest plan divides nothing."""
 
 from __future__ import annotations
 

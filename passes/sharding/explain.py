@@ -1,5 +1,5 @@
-"""Why a plan is what it is, as text: what each alternative of an operation or a value would cost at best, which memory
-constraints bind, and how two plans differ.
+"""Why a plan is as it is. In go a problem, its result and names of values; out comes text: the best cost of each
+alternative, the memory constraints that bind, and how two plans differ.
 
 An alternative's cost is that of the best plan that takes it: the problem is solved again with the choice fixed, so what it
 forces elsewhere is in the figure."""

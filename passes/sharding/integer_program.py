@@ -1,4 +1,5 @@
-"""Takes the one formulation (`choice_network`, and of memory `memory_tables`); gives it as an integer linear program (PuLP, solved by HiGHS).
+"""The one formulation (`choice_network`, and of memory `memory_tables`) as an integer linear program. In goes a
+choice network; out comes its optimal solution and a bound (PuLP, solved by HiGHS).
 
 A binary variable per choice; everything else is continuous. For each use of a value, flows from its produced state to the needed state have both
 as marginals, which is the tight form of the product of two choices; a conversion is paid once per value and needed state, however many

@@ -1,5 +1,6 @@
-"""Memory of values with too many combinations of choices for a table, exactly: counted for those combinations that sparse elimination leaves
-(`sparse_elimination`), or, once few choices are left, in a table after all."""
+"""Knapsack weights: the exact memory of values with too many combinations of choices for a table. In go the choices
+that are left; out come bytes per combination that sparse elimination leaves (`sparse_elimination`), or a table once
+few choices are left."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The least memory that a plan needs, whatever it costs: what a limit that nothing fits could be raised to. Points are weighted
-so that the least weighted memory of any plan, a lower bound of its peak, is as large as can be, by cutting planes as in `pricing`."""
+"""The least memory that a plan needs: what a limit that nothing fits could be raised to. In goes a choice network;
+out come a lean plan and a memory lower bound. Points are weighted so that the least weighted memory of any plan, a
+lower bound of its peak, is as large as can be, by cutting planes as in `pricing`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""When values of a program are held, whatever their states: positions within a function, until when each use holds what it
-needs, and the functions that are being run at a program point. `memory_tables` and `memory_lookahead` build on it."""
+"""Lifetimes of values, whatever their states. In goes a problem; out come the positions from and until which each
+value and each use is live, and the functions that run at a program point. `memory_tables` and `memory_lookahead`
+build on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a plan takes, to the picosecond, where adding up does not tell.
+"""The makespan of a plan, where prices do not add up to it. In go a plan and the sum of its prices; out come
+seconds, to the picosecond.
 
 Prices add up what the slowest device of every operation takes. Mostly that is one device throughout, the one in the middle of the
 mesh, and the sum is the makespan. Where extents do not divide, another one may be slower here and there (its shard is smaller, but not

@@ -1,6 +1,6 @@
-"""Memory of everything that a partial plan leads to, as a beam search sees it: at each point of the execution at least so many bytes
-are held, whatever is still chosen. A limit that this exceeds somewhere is exceeded by every completion, so such candidates go
-long before the point is reached; and what a choice adds to the peak to come is what it costs in memory.
+"""The lookahead of a beam search: a memory lower bound of all completions. In goes a partial plan; out come bytes
+that are live at each point of the execution, whatever is still chosen. A bound above the limit rules the candidate
+out, long before the point is reached; what a choice adds to the peak to come is its cost in memory.
 
 A value that is not chosen yet counts with the smallest of its shards. Once produced, it counts as produced until its next use, where it is
 known what it is converted to; from there with the smallest of what is held, until the use after. At each use it is settled which of

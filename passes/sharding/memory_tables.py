@@ -1,5 +1,6 @@
-"""Memory at program points as tables over the variables of a choice network: bytes that each value holds there, for all states in
-which it is produced and needed. A value whose table would be too large is counted with less than it holds (`WIDE`)."""
+"""Memory at program points as cost functions. In go a choice network and a point; out come tables of the bytes that
+each value takes there, over the states in which it is produced and needed. A value whose table would be too large
+(`WIDE`) is counted with less."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the options of one operation cost a beam's candidates, for all of both at once: the operation itself, and conversions of operands
-that are chosen already."""
+"""Costs of one operation's options, for all candidates of a beam at once. In goes a beam; out come candidates with
+an option each, cheapest first, by the costs of the operation and of reshards of its operands."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How often everything in a staged program is on some paths: in go paths, each with a factor; out come the factors of operations, conversions
-and messages with which a plan's costs add up to what it takes along these paths."""
+"""How often everything in a staged program is on some paths. In go paths, each with a factor; out come the factors
+of operations, reshards and messages. With these, a plan's costs add up to its time along the paths."""
 
 from __future__ import annotations
 

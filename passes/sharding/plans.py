@@ -1,5 +1,5 @@
-"""A plan: what every operation does, and in which states functions pass values; what it costs, counted without a solver; and
-how it is written into the program."""
+"""Plans: the option of every operation, and the states in which functions pass values. In goes a plan; out come its
+uses and reshards, its cost without a solver, and the program annotated with it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What an option of an operation costs, and a conversion of a value: the operations that `apply-sharding` emits for them are
-built and priced by the simulator's cost domain, so that a plan's price is the simulated time of its program.
+"""Prices of options and reshards. In go an operation with an option, or a value with two states; out come
+picoseconds and bytes. The operations that `apply-sharding` emits are built and priced by the simulator's cost
+domain, so a plan's price is the simulated time of its program.
 
 Times are integer picoseconds, memory is that of the device in the middle of all axes, of whose shards none is larger (`at`: of another one). Where a replicated value
 becomes addends, the first device of a group keeps it and the others state zeros (`Conversion.apart`); where shards overlap, those at the ends lack

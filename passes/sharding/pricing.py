@@ -1,7 +1,7 @@
-"""Prices of memory under which the fastest plan is as slow as can be: the best lower bound that a relaxation gives, and, on the
-way, plans within the limit. Prices are found by cutting planes (Kelley, 1960): each plan found bounds the bound from above as a
-linear function of the prices, and the next prices maximise the least of these functions. Points are priced once a plan exceeds
-the limit there."""
+"""Prices of memory (Lagrangian relaxation). In go a relaxation and a limit; out come the prices that make its
+fastest plan as slow as can be (the best lower bound) and, on the way, plans within the limit. Prices are found by
+cutting planes (Kelley, 1960): each plan found bounds the bound from above as a linear function of the prices, and
+the next prices maximise the least of these functions. Points are priced once a plan exceeds the limit there."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""A first plan within a limit of memory, where prices led to none.
+"""A primal heuristic, where prices led to no plan within the limit of memory. In goes a search by prices; out come
+plans within the limit, or the leanest plan.
 
-While a value has too many combinations of choices for a table, memory is counted with less than it holds (`memory_tables`), and prices do not see
-that a plan exceeds the limit. So plans are sought among the choices that promise to cost little: of so few, all tables are exact. Where
-none of them fits, the plan that needs least does if any does, and the search goes on beside its choices. What is found bounds the time of the plans that are sought."""
+While a value has too many combinations of choices for a table, memory is counted with less than it takes
+(`memory_tables`), and prices do not see that a plan exceeds the limit. So plans are sought among the choices that
+promise to cost little: with so few, all tables are exact. Where none fits, the plan of least memory does if any
+does, and the search goes on near its choices. A plan found bounds the time of the plans still sought."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a search chooses from: per operation its options over all axes of the mesh jointly, with prices; per function argument
-and result the states in which it may be passed. Repeated layers are one function, so they are chosen once and weighted by
-how often they run."""
+"""The problem of a search. In go an annotated module and prices; out come each operation's options over all mesh
+axes jointly, with prices, and the states in which each function argument and result may be passed. Repeated layers
+are one function, so they are chosen once and weighted by how often they run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A problem whose memory at program points is priced instead of limited (Lagrangian relaxation): a network of tables again, whose
-minimum is a lower bound of all plans within the limit, for any prices of a byte."""
+"""A problem with prices instead of limits for memory at program points (Lagrangian relaxation). In go prices of a
+byte; out comes a network of cost functions, whose minimum is a lower bound of all plans within the limit."""
 
 from __future__ import annotations
 

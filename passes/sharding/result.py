@@ -1,4 +1,5 @@
-"""What a search found: a plan, and what is known of all others."""
+"""The result of a search. In go a plan and a bound of all others; out come its time, its memory, and how far from
+optimal it may be."""
 
 from __future__ import annotations
 

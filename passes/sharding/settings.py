@@ -1,4 +1,5 @@
-"""Options of the two searches, read: the mesh, the limit, what axes may cut; and the problem that they pose."""
+"""Options of the two searches. In go their texts and a module; out come the mesh, the limit, the axes' restrictions,
+and the problem to solve."""
 
 from __future__ import annotations
 

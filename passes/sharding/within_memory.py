@@ -1,4 +1,5 @@
-"""The fastest plan within a limit of memory, where the fastest one of all exceeds it.
+"""The fastest plan within a limit of memory, where the fastest plan of all exceeds it. In go a problem and the
+limit; out come the best plan found and a bound of all others.
 
 Memory is priced first (`pricing`): that bounds the time of every plan within the limit, and plans found on the way are close to the
 bound. Choices that no plan between the two makes are ruled out, and sparse elimination finds the optimum among those that are left, with memory at

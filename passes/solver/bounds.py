@@ -1,4 +1,5 @@
-"""The exact minimum of a network of tables that are too large to eliminate as they are.
+"""The exact minimum of a network whose tables are too large to eliminate as they are. In go a network and a
+deadline; out come the cheapest assignment found and a lower bound.
 
 Costs are moved between tables and variables, which changes no assignment's total, so that the sum of everything's own minimum
 grows: a lower bound (sequential reweighted message passing; Kolmogorov, TPAMI 2015). What a choice costs beyond its variable's

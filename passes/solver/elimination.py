@@ -1,5 +1,6 @@
-"""The exact minimum of a sum of cost tables over few variables each, by eliminating variables one by one (nonserial dynamic
-programming; Bertele & Brioschi, 1972; for tables of two variables the PBQP reductions of Scholz & Eckstein, LCTES 2002).
+"""The exact minimum of a sum of cost tables, by eliminating variables one by one (nonserial dynamic programming;
+Bertele & Brioschi, 1972; for tables of two variables the PBQP reductions of Scholz & Eckstein, LCTES 2002). In go
+tables over few variables each; out comes the cheapest choice of every variable.
 
 Eliminating a variable replaces the tables that mention it by one over its neighbours: the least cost of each of their
 combinations. A table does not distinguish choices of a variable that it treats alike (its classes), and a choice that another

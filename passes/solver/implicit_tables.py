@@ -1,7 +1,7 @@
-"""The conversions of a value with many uses as a table that is not written down: what it takes to make one value available in
-the states that several uses need, each state paid once. Its least costs are found by dynamic programming over which uses share
-a state (facility location with few clients), so that bounds can be computed before the table is small enough to be a
-`Table` of `elimination`."""
+"""Implicit cost functions: the reshards of a value with many uses, as a table that is not written down. In go the
+costs of making one value available in the states of several uses, each state paid once; out come the least costs per
+choice. They are found by dynamic programming over which uses share a state (facility location with few clients), so
+that bounds can be computed before the table is small enough to be a `Table` of `elimination`."""
 
 from __future__ import annotations
 

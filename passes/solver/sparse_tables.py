@@ -1,5 +1,5 @@
-"""Tables of which only the combinations that matter are written down: those that can be part of an assignment within a bound. What
-`sparse_elimination` joins, filters and projects, as relations of a database whose rows have a cost."""
+"""Sparse cost functions: tables with only the combinations within a bound. In go tables and the bound; out come
+their joins, filters and projections for `sparse_elimination`, as in a relational database whose rows have a cost."""
 
 from __future__ import annotations
 

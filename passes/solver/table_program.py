@@ -1,6 +1,7 @@
-"""What bounds and elimination leave of a problem with a limit of memory, as an integer linear program: a binary variable per
-choice, and per table a continuous one for each combination of its classes, with the choices as marginals. Costs and memory are
-linear in them (the local polytope of the network, with a row of memory per program point)."""
+"""An integer linear program for the rest of a problem with a limit of memory, after bounds and elimination. In goes
+the network of the variables that are left; out come their cheapest choices and a lower bound. A binary variable per
+choice, and per table a continuous one for each combination of its classes, with the choices as marginals. Costs and
+memory are linear in them (the local polytope of the network, with a row of memory per program point)."""
 
 from __future__ import annotations
 

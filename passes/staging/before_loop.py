@@ -1,5 +1,5 @@
-"""What runs once before the loop over microbatches, out of the functions that run in it: in go an entry and the dims of its batch; out comes an entry that
-calls the operations of these functions that depend on parameters alone once, in functions of their own.
+"""Hoists operations out of the loop over microbatches. In go an entry and its batch dims; out comes an entry that
+runs operations on parameters alone once, before the loop, in functions of their own.
 
 Their results are live throughout the loop, so an operation is moved only if its results are no larger than its operands (a weight that is cast). Views
 take neither time nor memory and stay where they are used. What two calls make of the same values (a layer, and its repetition in

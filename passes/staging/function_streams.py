@@ -1,5 +1,5 @@
-"""Communication beside computation inside functions: in goes a placed program, and its collectives come out on streams of their own where there is
-something to compute meanwhile.
+"""Communication beside computation inside functions. In goes a placed program; out comes the program with its
+collectives on streams of their own, where there is something to compute meanwhile.
 
 A collective of what a function is given, such as the gather of a parameter that is stored in parts, runs on the stream `prefetch`, with what makes its operands, as sharded
 data parallelism fetches parameters ahead: only so many calls ahead of computation, since what is gathered is held until then. Any other runs on the

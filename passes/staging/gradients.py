@@ -1,5 +1,6 @@
-"""Gradients of a training step: an entry with rules and the dims of its batch go in; each sum over the batch on which an update depends, and which
-is whole only after the loop over microbatches, comes out in another type, or as a sum that devices may reduce where it is made."""
+"""Gradients of a training step. In go an entry with rules and its batch dims; out comes the entry with its gradients
+in another type, or as sums that devices may reduce where they are made. A gradient is a sum over the batch that an
+update depends on, and that is whole only after the loop over microbatches."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The products of weights of a program: a module with rules goes in; its contractions that multiply by weights, or make their gradients, say in which type
-they are computed when it comes out."""
+"""Types of products with weights. In goes a module with rules; out comes the module with the computed type on each
+contraction that multiplies by weights or makes their gradients."""
 
 from __future__ import annotations
 

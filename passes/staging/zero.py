@@ -1,5 +1,5 @@
-"""What each device stores, pinned: in goes a module and which of parameters, gradients and state are cut; out comes `dist.stored` on
-arguments of the entry and of the loop over microbatches."""
+"""What each device stores (ZeRO), pinned. In go a module and a stage of ZeRO; out comes `dist.stored` on arguments
+of the entry and of the loop over microbatches, for parameters, gradients and state."""
 
 from __future__ import annotations
 

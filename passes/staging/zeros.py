@@ -1,5 +1,6 @@
-"""Sums that start from zero: in goes a scheduled program whose first microbatch adds its gradients to zeros; out comes one in which it adds
-nothing, by copies of its functions without these additions. `starting_sums` says of a staged program which."""
+"""Sums that start from zero. In goes a scheduled program whose first microbatch adds its gradients to zeros; out
+comes one where it adds nothing, by copies of its functions without these additions. `starting_sums` lists these sums
+of a staged program."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The batch axis: what every value is when the batch is cut, found by following the rules from the batch inputs.
+"""The batch axis of function bodies, found by rules. In go the batch dims of arguments; out come the state of every
+value along the axis, and the option of every operation.
 
 Data parallelism and microbatches cut the same dims, so one analysis serves both: an operation of the entry runs *before*
 the microbatch loop (it does not depend on the batch), *inside* it, or *after* it (it needs a whole value that the loop
 leaves in parts: the optimizer, after the gradients were accumulated). No choice is made here: parameters stay
-replicated, and a value leaves the axis only by accumulation or concatenation.
-"""
+replicated, and a value leaves the axis only by accumulation or concatenation."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Divisions by a sum over the batch, moved to where they can be done: after the microbatch loop.
+"""Divisions by a sum over the batch, moved after the microbatch loop. In go an entry with rules and its batch dims;
+out comes the entry with each such scale behind the linear operations that follow it.
 
 A mean over the samples that count (labels that are not ignored) divides the first gradient by their number, a sum over the
 whole batch, which no microbatch knows. Everything that follows up to the gradients of parameters is linear in it, so it may be
 multiplied by a number at its end as well as at its beginning. That an operation is linear in some operands is what its rule says
 (`partial = [sum: 0 -> 0]`: additive, which over a prime field is linear); no operation is named.
 
-Requires rules. Ensures equal semantics: the first gradient is not scaled, and each value that leaves the linear part is.
-"""
+Requires rules. Ensures equal semantics: the first gradient is not scaled, and each value that leaves the linear part is."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The batch axis of a whole program: which operations of the entry run before the loop over microbatches, inside it and after it. What hides in called functions and is
-no part of the loop comes into the entry first."""
+"""The batch axis of a whole program. In go the entry and its batch dims; out comes the phase of each operation:
+before the loop over microbatches, inside it or after it. Calls whose bodies do not fit one phase are inlined into
+the entry first."""
 
 from __future__ import annotations
 

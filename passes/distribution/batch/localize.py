@@ -1,8 +1,9 @@
-"""Functions at the rows of one microbatch of one replica: the batch axis applied to bodies, without any device.
+"""Functions at the rows of one microbatch of one replica, without any device. In go a function and the states of its
+arguments; out comes its local copy.
 
-Every called function is copied once per states of its arguments; types, size attributes and size operands become local,
-and a result that is a mean over the batch becomes an addend by a local scale. What the parts of a value are to the whole
-is left to the caller, who accumulates, concatenates or reduces."""
+Every called function is copied once per states of its arguments. Types, size attributes and size operands become
+local, and a result that is a mean over the batch becomes a partial sum by a local scale. The caller accumulates,
+concatenates or reduces the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it gains to cut a collective in chunks: in go costs and a way to cut it, out come picoseconds.
+"""Prices of a collective cut in chunks. In go costs and a way to cut it; out come the picoseconds that it gains.
 
 Chunks are a pipeline of two: a message of one chunk is on its way while the next is computed, or the one before. What is waited for is the longer of the two for
 each chunk, and the shorter once; whole, both are waited for. Parts of an operation may take longer than their share, and what is joined again is copied, unless

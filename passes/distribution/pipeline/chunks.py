@@ -1,5 +1,6 @@
-"""Collectives cut in chunks with an operation beside them: in goes a block of a placed program, and a collective for which its devices would wait comes out
-as several, each of a chunk, between which the contraction that makes its operand, or uses its result, runs in as many parts.
+"""Collectives cut in chunks with an operation beside them. In goes a block of a placed program; out comes the block
+with several collectives, one per chunk, in place of each for which its devices would wait. The contraction that
+makes its operand, or uses its result, runs between them in as many parts.
 
 What an operation may do in parts is what its rule says, so that any operator is cut: space and time are the same thing. Where costs are known, a collective is
 cut only if that is faster, in as many chunks as are fastest: small parts take longer, and what is made of chunks is joined again."""

@@ -1,4 +1,5 @@
-"""An annotated entry cut into stages, and its copy at the shapes of one microbatch of one replica."""
+"""Cuts a program into pipeline stages. In goes an annotated entry; out come calls of stage functions, and a copy of
+them at the shapes of one microbatch of one replica."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""Pipeline stages: which stage every operation of the entry belongs to, and the entry as calls of one function per
-stage and phase.
+"""Pipeline stages. In go the operations of an entry and their weights; out come the stage of every operation, and
+the entry as calls of one function per stage and phase.
 
 The forward part is cut, in program order, into P contiguous stages of balanced cost. The backward part follows the
 values: an operation runs where its parameter lives, else where the activation it needs was kept, never later than the
 gradient that reaches it. Updates follow their parameters, and what joins addends of several stages runs with them, once. No
-operator is named.
-"""
+operator is named."""
 
 from __future__ import annotations
 

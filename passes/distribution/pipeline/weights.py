@@ -1,4 +1,5 @@
-"""How heavy an operation is for balancing stages: seconds of its arithmetic and of writing its results, on a machine.
+"""Weights of operations for balancing stages. In go an operation and a machine; out come seconds per row, of its
+arithmetic and of writing its results.
 
 Both grow alike with the batch (parameters' bytes are left out), so that a cut that is balanced at one batch size is nearly so at
 others: what does not grow is little, as a rule (a weight that is cast where it is used)."""
