@@ -1,10 +1,10 @@
-"""Checkpoints: the values of a program's parameters, buffers and optimizer state by name, from files that PyTorch wrote.
+"""Checkpoints: the values of a program's parameters, buffers and optimizer state by name. A module and a file that
+PyTorch wrote go in, and the module comes out with the values; or arrays by name go in, and a file comes out.
 
     bind(module, "model.safetensors")     # or a state_dict that torch.save wrote
     save("next.safetensors", results)     # what a step returned, to be bound again or loaded into the torch.nn.Module
 
-Names are those of the program's arguments (`dist.name`), which for a PyTorch model are those of `state_dict()`.
-"""
+Names are those of the program's arguments (`dist.name`), which for a PyTorch model are those of `state_dict()`."""
 
 from __future__ import annotations
 

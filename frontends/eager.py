@@ -1,8 +1,7 @@
-"""What a program was imported from, as something that runs: the framework's own function goes in with a program, and comes out for
-whoever compares the two (`distir verify --against-eager`).
+"""The framework's own function, beside the program that was imported from it. In go a program and that function; out
+come the function again, and comparisons of both (`distir verify --against-eager`).
 
-Like weights it is beside the program, never in it: a table with weak keys holds it, in memory only.
-"""
+Like weights it is beside the program, never in it: a table with weak keys holds it, in memory only."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

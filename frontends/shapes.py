@@ -1,9 +1,9 @@
-"""Binding the dimensions that a model leaves open: `--shape x=8,128`, for models and for programs already imported.
+"""Binds the dimensions that a model leaves open (`--shape x=8,128`). In go the declared dims of inputs and the given
+shapes; out come the dims with both put together, for models and for programs already imported.
 
 A dimension with a name (`batch`) is one unknown wherever the name appears, so binding it on one input binds it on all.
 An imported program keeps the names of its open dimensions in the argument attribute `onnx.dim_params`
-(`"0:batch,2:seq"`).
-"""
+(`"0:batch,2:seq"`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias, cast

@@ -1,4 +1,5 @@
-"""Program text as a module, for any text at all: what is wrong with it is said, in time."""
+"""Parses program text. In goes any text at all; out comes its verified module, or, in bounded time, an error that
+says what is wrong."""
 
 import re
 from typing import Any, cast

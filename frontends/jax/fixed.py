@@ -1,5 +1,6 @@
-"""Functions of pytrees in which not every leaf is an array, as modules of Equinox have activation functions among theirs. In goes a function
-and its example arguments; out comes one of arrays alone: the other leaves are what they are in the example, and left out of its results."""
+"""Functions of pytrees in which not every leaf is an array, as modules of Equinox have activation functions among
+theirs. In go a function and its example arguments; out comes a function of arrays alone. The other leaves stay as in
+the example, and are left out of its results."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Writes `dialects/jax/primitives.json`: the names of all primitives of the installed JAX that compute on arrays.
+"""Writes `dialects/jax/primitives.json`. In goes the installed JAX; out come the names of all its primitives that
+compute on arrays.
 
-python -m distir.frontends.jax.generate_primitives
-"""
+python -m distir.frontends.jax.generate_primitives"""
 
 import json
 from importlib import metadata

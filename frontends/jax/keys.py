@@ -1,5 +1,5 @@
-"""Arrays of random keys as what they are made of: an array of keys is a tensor of numbers with the dims of one key behind its own. In goes an
-equation on keys; out comes a function of plain arrays that computes the same, which can be traced.
+"""Arrays of random keys as tensors of numbers, with the dims of one key behind the array's own. In goes an equation
+on keys; out comes a function of plain arrays that computes the same, which can be traced.
 
 Drawing, splitting, folding and seeding are those of the keys' implementation. Another primitive that gives keys for keys can only
 move them: it moves each number of a key as it moves the key."""

@@ -1,5 +1,6 @@
-"""Products of groups (`jax.lax.ragged_dot`), of which JAX makes a primitive of no public name, as one product for all groups in which the others' rows
-are zeros, since a program has no sizes that depend on values. It is as many times the work."""
+"""Products of groups (`jax.lax.ragged_dot`, whose primitive has no public name). In go the operands of the primitive
+and the sizes of groups; out comes one product for all groups, in which the rows of other groups are zeros, since a
+program has no sizes that depend on values. It is as many times the work."""
 
 from __future__ import annotations
 

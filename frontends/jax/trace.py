@@ -1,8 +1,8 @@
-"""A jaxpr as operations of the `jax` dialect: calls opened, scans unrolled into calls of one function.
+"""A jaxpr as operations. In goes a closed jaxpr; out comes a module of the `jax` dialect, with calls opened, and
+scans unrolled into calls of one function.
 
-Nothing here is written per primitive: what a scan needs besides its body (taking row i, stacking rows), and what a product of groups
-is (`ragged`), is traced from JAX's own functions.
-"""
+Nothing here is written per primitive: the parts of a scan besides its body (taking row i, stacking rows) and
+products of groups (`ragged`) are traced from JAX's own functions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the values of an array say of where they come from. In goes an array; out comes whether someone learned its values or a formula gave
-them: a table of positions, a mask, a number repeated."""
+"""Where the values of an array come from. In goes an array; out comes whether someone learned its values or a
+formula gave them: a table of positions, a mask, a number repeated."""
 
 from __future__ import annotations
 

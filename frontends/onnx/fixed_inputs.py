@@ -1,5 +1,5 @@
-"""Inputs of a model that are always the same number. In goes a model and numbers by name; out comes the model without these inputs, with
-tensors of their values: a condition on one (`sr == 16000`) is known then."""
+"""Inputs of a model that always have one value. In go a model and numbers by name; out comes the model without these
+inputs, with tensors of their values instead. A condition on one (`sr == 16000`) is known then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""From a normalised ONNX graph to operations: values, types, constants, absent operands and bodies."""
+"""A normalised ONNX graph as operations. In goes the graph; out comes a block with its nodes, values, types and
+constants, absent operands and bodies of control flow among them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,8 +1,8 @@
-"""From a file to a model that the importer can walk: checked, functions inlined, parameters taken out, newest opset.
+"""Loads ONNX files. In goes a file or model; out comes a model that the importer can walk: checked, functions
+inlined, parameters taken out, newest opset.
 
 Floating-point and quantised initializers become graph inputs first, so that converting a model of any size copies only
-its graph; their values stay views of the file. Which of them are parameters is said later (`parameters`).
-"""
+its graph; their values stay views of the file. Which of them are parameters is said later (`parameters`)."""
 
 import os
 from collections.abc import Mapping, Sequence

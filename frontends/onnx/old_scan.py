@@ -1,4 +1,5 @@
-"""`Scan` of opset 8, which runs over a batch: onnx's version converter does not know it.
+"""`Scan` of opset 8, which runs over a batch: onnx's version converter does not know it. In goes a model of opset 8;
+out comes one with two nested `Scan` of opset 9 for each.
 
 Every operand has the batch as its first dim, and each of its items is scanned by itself along the next one. That is a
 `Scan` of today over the batch, whose body is a `Scan` of today over the sequence. While the converter works on the

@@ -1,5 +1,5 @@
-"""Which tensors of a model are its parameters. In goes a graph and the tensors that it holds, whatever node holds them; out comes the
-role of each: `parameter`, `buffer` (kept beside the program, never trained) or none, a constant of the program.
+"""Which tensors of a model are its parameters. In go a graph and its tensors, whatever node holds them; out comes
+the role of each: `parameter`, `buffer` (kept beside the program, never trained) or none, a constant of the program.
 
 What decides is what a tensor does. Each is followed through what is computed from tensors alone (casts, transposes, scales, dequantisation)
 to the operations where it meets data, a value that depends on the model's inputs:
@@ -9,8 +9,7 @@ to the operations where it meets data, a value that depends on the model's input
   values are those of a formula (`computed`): positions, masks, slopes
 * anywhere else (bounds, scales of a resize, fillings): it is none
 
-Integers that came in, and what is counted from them (masks, positions), are no data: a table of angles multiplies them.
-"""
+Integers that came in, and what is counted from them (masks, positions), are no data: a table of angles multiplies them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Sparse tensors of a file as dense ones: the dialect has no sparse type, and no operator of ONNX gives or takes one.
+"""Sparse tensors of a file as dense ones. In goes a model; out comes the model with dense initializers and
+constants: the dialect has no sparse type, and no operator of ONNX gives or takes one.
 
 A sparse tensor lists its values that are not zero, with linearised positions (one number each) or coordinates (a row
 each)."""

@@ -1,5 +1,6 @@
-"""The tensors that a model holds, and where their values go. In goes a loaded model; out come its tensors, whatever holds them
-(`model_tensors`), and, once each has a role, the model with those of a role as inputs and the others as constants (`settle`)."""
+"""The tensors of a model, and where their values go. In goes a loaded model; out come its tensors, whatever node
+holds them (`model_tensors`). Once each has a role, out comes the model with those of a role as inputs and the others
+as constants (`settle`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a file must hold before the importer walks it: names that are text, one definition of each name, nodes in an
-order, operators that are known. What can be put right is (`sort_nodes`, `name_default_domain`), anything else is a
-DistirError that names the place."""
+"""What a file must hold before the importer walks it. In goes a model; out comes the same model, checked: names that
+are text, one definition of each name, nodes in an order, operators that are known. Some defects are mended
+(`sort_nodes`, `name_default_domain`); any other is a DistirError that names the place."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,5 @@
-"""The types of the values of a graph, as far as onnx infers them from those of its inputs."""
+"""The types of a graph's values. In goes a model; out come types by name, as far as onnx infers them from the types
+of its inputs."""
 
 import onnx
 import onnx.shape_inference

@@ -1,4 +1,5 @@
-"""Takes example arguments and results of a user's function, nested as they are, and gives the tensors in them by name."""
+"""Example arguments and results of a user's function, nested as they are. In go these; out come the tensors in them
+by name, and a way to put other tensors in their places."""
 
 from __future__ import annotations
 

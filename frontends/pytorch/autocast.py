@@ -1,5 +1,6 @@
-"""Automatic mixed precision as accelerators have it, on whatever device a step is traced: meanwhile the operators that CUDA's autocast
-knows are cast on CPU as it casts them, and those that only the CPU's knows are left alone."""
+"""Automatic mixed precision as accelerators have it, on whatever device a step is traced. In goes code that runs
+under autocast; out come the casts of CUDA. The CPU casts the operators that CUDA's autocast knows, and leaves alone
+the operators that only its own knows."""
 
 from __future__ import annotations
 

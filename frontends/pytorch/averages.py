@@ -1,5 +1,6 @@
-"""Averages of weights by `torch.optim.swa_utils.AveragedModel`: its first update copies, all later ones average, and which it is stands in a
-buffer. While a step is traced, an update chooses between the two by that buffer."""
+"""Averages of weights by `torch.optim.swa_utils.AveragedModel`: the first update copies, all later ones average. In
+goes an update while a step is traced; out come both results and a choice between them, by the buffer that counts
+updates."""
 
 from __future__ import annotations
 

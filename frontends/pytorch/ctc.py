@@ -1,5 +1,5 @@
-"""Connectionist temporal classification in parts: what `aten._ctc_loss` and its gradient take goes in; what they give comes out, of elementwise
-operators, gathers and one recursion over time each.
+"""Connectionist temporal classification in parts. In go the operands of `aten._ctc_loss` or of its gradient; out
+come the results, made of elementwise operators, gathers and one recursion over time each.
 
 Their kernels check no labels and no lengths, and the shapes of their results depend on values, so no program has them. The recursions are those
 of Graves et al. (2006, section 4.1) over labels with a blank before, between and behind them."""

@@ -1,4 +1,5 @@
-"""Operators that are traced as others: what a program has in their place is cut in more ways, or computes the same in parts."""
+"""Decompositions of ATen operators while a step is traced. In goes an operator's call; out come operators that can
+be cut in more ways, or that compute the same in parts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Code that is written for an accelerator is traced on CPU, where its automatic mixed precision would be switched off: meanwhile it
-is that of the CPU, in the same type, and casts what accelerators cast (`autocast`). And numbers drawn by Python or numpy, which a program would repeat for ever, are refused."""
+"""Traces code for an accelerator on the CPU. In goes a step's code; while it runs, `torch.autocast` of any device is
+that of the CPU, in the same type, and casts as accelerators do (`autocast`). Numbers drawn by Python or numpy, which
+a program would repeat for ever, are refused."""
 
 from __future__ import annotations
 

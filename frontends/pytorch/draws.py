@@ -1,12 +1,12 @@
-"""What a model draws at random (dropout) as functions of a seed and of positions, of which the program has the operators
-(`distir.dialects.random`): the same in a traced program, on every shard of it, and in eager PyTorch under `counted_draws`.
+"""Random draws of a model (dropout) as functions of a seed and of positions (operators of `distir.dialects.random`).
+In goes a draw's shape; out comes the same tensor in a traced program, on every shard of it, and in eager PyTorch
+under `counted_draws`.
 
 Each draw of a step has a key, the seed plus how many draws came before it, and the seed goes on by their number after a
 step. Positions count the elements of each dim from 0. Rows of the batch are known by their number, an argument of the
 program that is cut like any input: so replicas and microbatches draw what the whole batch would. Which dim of a tensor the
 batch is, is known by its size: the first of as many elements as the batch, else the first of a multiple (heads or
-tokens that were merged with it).
-"""
+tokens that were merged with it)."""
 
 from __future__ import annotations
 

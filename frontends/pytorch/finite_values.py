@@ -1,5 +1,6 @@
-"""Conditions on whether values are numbers (`if torch.isnan(loss)`), while a step is traced: they are answered as for values that are, since a program
-has one path, and it is told where. Of losses, norms and what a gradient goes through only: a mask may well be infinite."""
+"""Conditions on whether values are finite (`if torch.isnan(loss)`), while a step is traced. In goes such a
+condition; out comes its answer for finite values, since a program has one path, and the place in the user's code.
+Only losses, norms and values with a gradient: a mask may well be infinite."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""In goes the program of a training step; operations of its optimizer that write where their first operand lies come out marked
-(`dist.in_place`), so that memory is counted as the emitted code needs it: a decayed weight lies in the weight's memory, a chain of
-elementwise operations in one tensor."""
+"""Updates in place. In goes the program of a training step; out comes the program with a mark (`dist.in_place`) on
+operations of its optimizer that write where their first operand lies. So memory is counted as the emitted code needs
+it: a decayed weight lies in the weight's memory, a chain of elementwise operations in one tensor."""
 
 from __future__ import annotations
 

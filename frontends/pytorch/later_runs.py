@@ -1,9 +1,8 @@
-"""Takes the first run of a step as a graph, and what it left in Python, and refuses steps of which a later run is another: a program
-remembers nothing but its results.
+"""Steps whose later runs differ are refused: a program remembers nothing but its results. In go the first run of a
+step as a graph, and what it left in Python; out comes nothing, or a DistirError.
 
-A run that leaves everything as it was is like all that follow. Otherwise some of those are tried: the next ones, one long after, and, for
-each decision by a number that runs change, one that decides otherwise.
-"""
+A run that leaves everything as it was is like all that follow. Otherwise some of the later runs are tried: the next
+ones, one long after, and, for each decision by a number that runs change, one that decides otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What an optimizer remembers, as nested dictionaries and lists: its leaves by their paths, and the same containers with others."""
+"""The memory of an optimizer, nested dictionaries and lists. In go these containers; out come their leaves by path,
+and the same containers with other leaves."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Which module of a model computes what. In goes a step that is traced; out comes, in each node of the graph, the path of the innermost module
-that runs (`blocks.3.mlp.up`), or whose backward part runs. Where a program is traced that has no modules, it says the names (`NamedCalls`)."""
+"""Which module of a model computes what. In goes a step that is traced; out comes, in each node of the graph, the
+path of the innermost module that runs (`blocks.3.mlp.up`), or whose backward part runs. For a program without
+modules, the caller says the names (`NamedCalls`)."""
 
 from __future__ import annotations
 

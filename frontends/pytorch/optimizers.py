@@ -1,8 +1,9 @@
-"""Takes an optimizer of torch.optim, or of the user, and gives what it remembers from step to step as named tensors: its state,
-counters, learning rates that are tensors. Its own `step` is what is traced, over all its parameters at once.
+"""Optimizers of torch.optim, or of the user. In goes an optimizer; out come named tensors that it remembers from
+step to step: its state, counters, learning rates that are tensors. Its own `step` is traced, over all its parameters
+at once.
 
-What it remembers is seen by running it on tensors without data; what is a counter, and what a new state starts at, by
-running it three steps on small parameters, whose results are compared with those of the optimizer as it is."""
+These tensors are found by running it on tensors without data. Its counters, and the first values of new state, are
+found by running it three steps on small parameters, whose results are compared with those of the optimizer as it is."""
 
 from __future__ import annotations
 

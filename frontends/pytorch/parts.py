@@ -1,5 +1,5 @@
-"""What an operation of the `aten` dialect is made of: the operation goes in; a program of the parts that torch's decomposition has for it comes
-out."""
+"""The parts of an operation of the `aten` dialect. In goes the operation; out comes a program of its decomposition
+in torch, or None where there is none."""
 
 from __future__ import annotations
 

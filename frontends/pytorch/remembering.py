@@ -1,5 +1,6 @@
-"""What a step of a user's remembers from run to run (parameters, buffers, state of optimizers), as arguments and results of a
-function of named tensors: while the user's code runs, those tensors stand for everything that it remembers."""
+"""A user's step with all that it remembers from run to run (parameters, buffers, state of optimizers). In go the
+step and its modules and optimizers; out comes a function of named tensors, which stand for the remembered ones while
+the user's code runs."""
 
 from __future__ import annotations
 

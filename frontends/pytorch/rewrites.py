@@ -1,5 +1,5 @@
-"""What is done to a traced graph before it is imported: writes to tensors that nobody else sees become values, maxima are pooled
-without their places, and what draws depend on comes first."""
+"""Rewrites of a traced graph before it is imported. In goes an fx graph; out comes one without writes to tensors
+that nobody else sees, with pooled maxima without their places, and with keys and positions of draws at its start."""
 
 from __future__ import annotations
 

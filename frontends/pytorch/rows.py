@@ -1,5 +1,6 @@
-"""What a model computes for each row of the batch, written so that rows can be told apart: a traced graph, or a call of the model, goes in; operators that
-work on each row by itself come out in place of those that name rows by number or lay them end to end."""
+"""Row-wise computations of a model. In goes a traced graph, or a call of the model, with operators that name rows of
+the batch by number or lay them end to end; out come operators that work on each row by itself, so that the batch can
+be cut."""
 
 from __future__ import annotations
 

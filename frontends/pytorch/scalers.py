@@ -1,5 +1,5 @@
-"""Takes a gradient scaler (`torch.amp.GradScaler`) and gives its scale and how often it did not overflow as tensors that a step
-remembers. A step of an optimizer whose gradients are not finite is one that changes nothing."""
+"""Gradient scalers. In goes a `torch.amp.GradScaler`; out come its scale and how often it did not overflow, as
+tensors that a step remembers. An optimizer's step whose gradients are not finite changes nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Takes a learning rate scheduler and a number of steps, and gives the options that it sets as tables with one entry per step,
-which a program looks up by a counter; after the last step the last entry stays."""
+"""Learning rate schedules. In go a scheduler and a number of steps; out come the options that it sets, as tables
+with one entry per step, which a program looks up by a counter. After the last step the last entry stays."""
 
 from __future__ import annotations
 

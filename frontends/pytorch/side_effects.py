@@ -1,5 +1,6 @@
-"""Takes the Python objects that a step uses (modules, optimizers, what its function reaches by closure, globals and attributes), and
-says what a run of it left in them beside tensors that a program returns; afterwards they are as they were."""
+"""Side effects of a step. In go the Python objects that it uses (modules, optimizers, what its function reaches by
+closure, globals and attributes); out comes what a run left in them beside tensors that a program returns. Afterwards
+they are as they were."""
 
 from __future__ import annotations
 

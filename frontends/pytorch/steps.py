@@ -1,5 +1,6 @@
-"""What can be imported, as one thing: a function of named tensors with roles that returns named tensors with roles. Training
-steps become that here: the user's own code runs, on tensors that stand for what it remembers from step to step."""
+"""What can be imported: training steps, modules and functions. In goes one of these; out comes a function of named
+tensors with roles that returns named tensors with roles. The user's own code runs in it, on tensors that stand for
+what it remembers from step to step."""
 
 from __future__ import annotations
 

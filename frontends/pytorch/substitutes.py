@@ -1,5 +1,5 @@
-"""Takes a step's own tensors (parameters, buffers) and the traced tensors that stand for them; while the step runs, everybody who
-has one of the former works on the latter: modules, optimizers, hooks, lists and dictionaries in the user's code."""
+"""Traced tensors in place of a step's own. In go the step's tensors (parameters, buffers) and their substitutes;
+while the step runs, modules, optimizers, hooks, lists and dictionaries in the user's code work on the substitutes."""
 
 from __future__ import annotations
 

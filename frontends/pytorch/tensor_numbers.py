@@ -1,5 +1,6 @@
-"""While an optimizer's step is traced, its Python numbers that change (a step counter) are tensors of one element: here is what
-lets code that was written for numbers (`math.sqrt(t)`, `max(a, t)`, `value=-lr / t`, `t.item()`) compute with them."""
+"""Tensors of one element in place of an optimizer's Python numbers that change (a step counter), while its step is
+traced. In goes code written for numbers (`math.sqrt(t)`, `max(a, t)`, `value=-lr / t`, `t.item()`); out come
+operators on these tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""From a function over tensors to a program: traced by make_fx on tensors without data, then imported node by node."""
+"""Traces a step. In goes a function over tensors; out comes a program: make_fx runs the function on tensors without
+data, and the graph is imported node by node."""
 
 from __future__ import annotations
 
