@@ -1,5 +1,4 @@
-"""Parses program text. In goes any text at all; out comes its verified module, or, in bounded time, an error that
-says what is wrong."""
+"""Parses program text. In goes any text at all; out comes its verified module, or, in bounded time, an error that says what is wrong."""
 
 import re
 from typing import Any, cast

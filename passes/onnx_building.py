@@ -1,5 +1,4 @@
-"""Builds ONNX operations that passes insert. In go arrays or values; out come constants, and values stacked along a
-new dim."""
+"""Builds ONNX operations that passes insert. In go arrays or values; out come constants, and values stacked along a new dim."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast

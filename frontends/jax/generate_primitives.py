@@ -1,5 +1,4 @@
-"""Writes `dialects/jax/primitives.json`. In goes the installed JAX; out come the names of all its primitives that
-compute on arrays.
+"""Writes `dialects/jax/primitives.json`. In goes the installed JAX; out come the names of all its primitives that compute on arrays.
 
 python -m distir.frontends.jax.generate_primitives"""
 

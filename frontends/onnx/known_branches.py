@@ -1,6 +1,5 @@
 """`If` on a constant condition. In goes a graph; out comes the graph with the nodes of the branch taken in place of
-each. Exporters write an `If` for what depends on a rank, with branches of other ranks, behind which no type can be
-inferred."""
+each. Exporters write an `If` for what depends on a rank, with branches of other ranks, behind which no type can be inferred."""
 
 from __future__ import annotations
 

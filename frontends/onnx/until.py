@@ -1,6 +1,5 @@
 """A model up to some of its values. In go a model and names of values; out comes the model with these as its
-outputs, without the nodes that they do not need. Later nodes may have shapes that depend on data, or operators that
-nobody knows."""
+outputs, without the nodes that they do not need. Later nodes may have shapes that depend on data, or operators that nobody knows."""
 
 from __future__ import annotations
 

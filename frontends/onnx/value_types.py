@@ -1,5 +1,4 @@
-"""The types of a graph's values. In goes a model; out come types by name, as far as onnx infers them from the types
-of its inputs."""
+"""The types of a graph's values. In goes a model; out come types by name, as far as onnx infers them from the types of its inputs."""
 
 import onnx
 import onnx.shape_inference

@@ -1,6 +1,5 @@
 """Averages of weights by `torch.optim.swa_utils.AveragedModel`: the first update copies, all later ones average. In
-goes an update while a step is traced; out come both results and a choice between them, by the buffer that counts
-updates."""
+goes an update while a step is traced; out come both results and a choice between them, by the buffer that counts updates."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Random draws of a model (dropout) as functions of a seed and of positions (operators of `distir.dialects.random`).
-In goes a draw's shape; out comes the same tensor in a traced program, on every shard of it, and in eager PyTorch
-under `counted_draws`.
+In goes a draw's shape; out comes the same tensor in a traced program, on every shard of it, and in eager PyTorch under `counted_draws`.
 
 Each draw of a step has a key, the seed plus how many draws came before it, and the seed goes on by their number after a
 step. Positions count the elements of each dim from 0. Rows of the batch are known by their number, an argument of the

@@ -1,6 +1,5 @@
 """A user's step as it runs in eager PyTorch. In go values of what it remembers and the inputs of some steps; out
-come the results of each step and the values remembered after it (`distir.frontends.eager`, which compares them with
-a program).
+come the results of each step and the values remembered after it (`distir.frontends.eager`, which compares them with a program).
 
 The user's own objects run, and are afterwards what they were."""
 

@@ -1,5 +1,4 @@
-"""An fx graph of ATen operators as operations. In go the graph and its constants; out comes a module of the `aten`
-dialect."""
+"""An fx graph of ATen operators as operations. In go the graph and its constants; out comes a module of the `aten` dialect."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Optimizers of torch.optim, or of the user. In goes an optimizer; out come named tensors that it remembers from
-step to step: its state, counters, learning rates that are tensors. Its own `step` is traced, over all its parameters
-at once.
+step to step: its state, counters, learning rates that are tensors. Its own `step` is traced, over all its parameters at once.
 
 These tensors are found by running it on tensors without data. Its counters, and the first values of new state, are
 found by running it three steps on small parameters, whose results are compared with those of the optimizer as it is."""

@@ -1,6 +1,5 @@
 """A user's step with all that it remembers from run to run (parameters, buffers, state of optimizers). In go the
-step and its modules and optimizers; out comes a function of named tensors, which stand for the remembered ones while
-the user's code runs."""
+step and its modules and optimizers; out comes a function of named tensors, which stand for the remembered ones while the user's code runs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Row-wise computations of a model. In goes a traced graph, or a call of the model, with operators that name rows of
-the batch by number or lay them end to end; out come operators that work on each row by itself, so that the batch can
-be cut."""
+the batch by number or lay them end to end; out come operators that work on each row by itself, so that the batch can be cut."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Side effects of a step. In go the Python objects that it uses (modules, optimizers, what its function reaches by
-closure, globals and attributes); out comes what a run left in them beside tensors that a program returns. Afterwards
-they are as they were."""
+closure, globals and attributes); out comes what a run left in them beside tensors that a program returns. Afterwards they are as they were."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Numbers that tell what is decided by them. In go numbers that a run of a step has changed in Python (counters);
-out come numbers of the same value that note each decision, so that a run can be tried as a later one that decides
-otherwise."""
+out come numbers of the same value that note each decision, so that a run can be tried as a later one that decides otherwise."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Writes the attention operation. In goes a matched, spelled-out attention; out comes the program with one operation
-in its place, and another in place of its gradient, where the program has it. Nothing is replaced if other operations
-use a value inside."""
+in its place, and another in place of its gradient, where the program has it. Nothing is replaced if other operations use a value inside."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Lowering to groups, where the devices of a mesh do the same. In go the values of one function and their states;
-out comes one operation over the group for what `Shards` writes device by device, and `dist.by_rank` says what
-differs."""
+out comes one operation over the group for what `Shards` writes device by device, and `dist.by_rank` says what differs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Rows that a device computes beside its shard, where a halo cuts an operation. In go options and a device; out come
-the rows of each result to compute, and to keep: a row that may feel the end of its window is sliced off, unless the
-dim ends there too."""
+the rows of each result to compute, and to keep: a row that may feel the end of its window is sliced off, unless the dim ends there too."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Pins: what the user fixed before a search. In go attributes of the program; out come the options and states that
-they allow.
+"""Pins: what the user fixed before a search. In go attributes of the program; out come the options and states that they allow.
 
 `dist.strategy` on an operation fixes its choice along the axes that it names; `dist.sharding` on an argument or result of a
 function fixes its states. `dist.forbid` is a list: a strategy in it forbids every option that makes all its choices, a

@@ -1,6 +1,5 @@
 """Positions of each device, where an operation is cut along a factor that needs an offset (the rows of a table or of
-a triangle). In go an operation and its options; out come each device's positions, and the local operations around a
-lookup."""
+a triangle). In go an operation and its options; out come each device's positions, and the local operations around a lookup."""
 
 from __future__ import annotations
 

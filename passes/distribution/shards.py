@@ -1,6 +1,5 @@
 """The values of one function on every device of the mesh, while its operations are replaced one by one. In go a
-value and the states that a consumer needs; out comes its shard on each device, converted where it is in other
-states."""
+value and the states that a consumer needs; out comes its shard on each device, converted where it is in other states."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Two kinds of probe: exact scalars, and floats for operators whose code needs machine numbers. In go shapes; out
-come drawn operands, and partial sums of them. In go a whole result and the results of shards; out comes whether they
-combine to it."""
+come drawn operands, and partial sums of them. In go a whole result and the results of shards; out comes whether they combine to it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""numpy, torch and jax as discovery sees them. In go a callable and arrays; out come its results, or only their
-shapes and types.
+"""numpy, torch and jax as discovery sees them. In go a callable and arrays; out come its results, or only their shapes and types.
 
 Native kernels meet only shapes that inference without data accepted: fake tensors in torch, `eval_shape` in jax. numpy
 checks as it runs, so there inference is a run. torch and jax are imported when one of their arrays is met."""

@@ -1,5 +1,4 @@
-"""The rule of a class of ops. In go an op and the stand-in of its class; out comes the rule, after every kind of
-probe that there is."""
+"""The rule of a class of ops. In go an op and the stand-in of its class; out comes the rule, after every kind of probe that there is."""
 
 from __future__ import annotations
 

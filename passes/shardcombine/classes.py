@@ -1,5 +1,4 @@
-"""The search for the stand-in of an op. In goes a probe op; out comes the small op that stands for its class, or
-None.
+"""The search for the stand-in of an op. In goes a probe op; out comes the small op that stands for its class, or None.
 
 A stand-in counts only if the op runs at it and gives the inferred shapes. Readings of the types are tried until one has such a
 stand-in with factors; what the op accepts at the small sizes then says which slots go together."""

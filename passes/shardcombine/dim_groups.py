@@ -1,5 +1,4 @@
-"""Which slots vary together, by type inference alone. In go the slots of an op and its types at any point; out come
-its dim groups.
+"""Which slots vary together, by type inference alone. In go the slots of an op and its types at any point; out come its dim groups.
 
 A *dim group* is a minimal set of slots that an op lets grow by a common ratio, with the result dims that then grow by
 it; all other result dims must stay. For `x @ w` these are {x[0]} with result dim 0, {x[1], w[0]} with none, and {w[1]}

@@ -1,5 +1,4 @@
-"""Partial operands. In go a probe and some operands; out come the results that are partial sums (or extremes) when
-these operands are."""
+"""Partial operands. In go a probe and some operands; out come the results that are partial sums (or extremes) when these operands are."""
 
 from __future__ import annotations
 

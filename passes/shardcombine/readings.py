@@ -1,5 +1,4 @@
-"""Readings of the types: ways to trust type inference. In goes a probe op; out come readings, each stricter than the
-last.
+"""Readings of the types: ways to trust type inference. In goes a probe op; out come readings, each stricter than the last.
 
 Where what types say gives no stand-in that runs, stricter readings are tried: no elements appear or vanish (views), factors of
 equal extent are one (contractions), sizes alone do not grow."""

@@ -1,5 +1,4 @@
-"""Two forms of a rule. In go the cuts that discovery found, and the rule comes out. In go a rule and an op's sizes,
-and the cuts come out."""
+"""Two forms of a rule. In go the cuts that discovery found, and the rule comes out. In go a rule and an op's sizes, and the cuts come out."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Stand-ins: an op at small sizes. In go the factors and leftovers of an op; out comes its stand-in, or None where
-types reject it.
+"""Stand-ins: an op at small sizes. In go the factors and leftovers of an op; out comes its stand-in, or None where types reject it.
 
 A stand-in replaces the extent of every factor by a small number of its own, and leftovers that no factor explains by small ones
 where it would be too large with them. Ops with equal stand-ins are one class and share a rule; that is how a rule found at

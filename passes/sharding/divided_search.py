@@ -1,6 +1,5 @@
 """The best plan, where plans must divide. In go a problem and whether its plan must divide; out come the best plan
-and a note. The note names a faster plan that divides less, or says that a fastest plan was left because every device
-does everything in it."""
+and a note. The note names a faster plan that divides less, or says that a fastest plan was left because every device does everything in it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Knapsack weights: the exact memory of values with too many combinations of choices for a table. In go the choices
-that are left; out come bytes per combination that sparse elimination leaves (`sparse_elimination`), or a table once
-few choices are left."""
+that are left; out come bytes per combination that sparse elimination leaves (`sparse_elimination`), or a table once few choices are left."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Lifetimes of values, whatever their states. In goes a problem; out come the positions from and until which each
-value and each use is live, and the functions that run at a program point. `memory_tables` and `memory_lookahead`
-build on it."""
+value and each use is live, and the functions that run at a program point. `memory_tables` and `memory_lookahead` build on it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The memory of a plan, as the simulator counts it on the plan's program. In go a problem and a plan; out come bytes
-at each step.
+"""The memory of a plan, as the simulator counts it on the plan's program. In go a problem and a plan; out come bytes at each step.
 
 The walk follows `apply-sharding` without building anything: every conversion allocates its result where it is first needed
 and holds it until its last use, calls are entered, views share their operand's memory, and a result that updates an

@@ -1,5 +1,4 @@
-"""The result of a search. In go a plan and a bound of all others; out come its time, its memory, and how far from
-optimal it may be."""
+"""The result of a search. In go a plan and a bound of all others; out come its time, its memory, and how far from optimal it may be."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """The exact minimum of a network with a known good assignment. In go the network and that assignment's cost; out
-comes a better assignment, or none. Variables are eliminated in tables of only the combinations that can be part of a
-better one.
+comes a better assignment, or none. Variables are eliminated in tables of only the combinations that can be part of a better one.
 
 Once bounds have moved costs so that every variable and table costs at least 0 beside a constant, whatever is part of an assignment within a
 bound is within it by itself. So combinations beyond it are left out: of tables, of joins while they are made, and of what

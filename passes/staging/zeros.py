@@ -1,6 +1,5 @@
 """Sums that start from zero. In goes a scheduled program whose first microbatch adds its gradients to zeros; out
-comes one where it adds nothing, by copies of its functions without these additions. `starting_sums` lists these sums
-of a staged program."""
+comes one where it adds nothing, by copies of its functions without these additions. `starting_sums` lists these sums of a staged program."""
 
 from __future__ import annotations
 

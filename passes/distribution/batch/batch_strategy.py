@@ -1,7 +1,6 @@
 """The batch along one mesh axis, as strategies. In go an entry without calls and its batch dims; out comes the
 choice of every operation, cut where the batch is. An operation that needs a partial sum as a whole gets the whole
-inside the program: `apply-sharding` puts a collective there, and the statistics of batch norm become those of the
-whole batch."""
+inside the program: `apply-sharding` puts a collective there, and the statistics of batch norm become those of the whole batch."""
 
 from __future__ import annotations
 

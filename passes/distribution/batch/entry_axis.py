@@ -1,6 +1,5 @@
 """The batch axis of a whole program. In go the entry and its batch dims; out comes the phase of each operation:
-before the loop over microbatches, inside it or after it. Calls whose bodies do not fit one phase are inlined into
-the entry first."""
+before the loop over microbatches, inside it or after it. Calls whose bodies do not fit one phase are inlined into the entry first."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Backward parts in two. In go an entry and the stage of each operation; out come two phases. Operations stay in the
-first if another stage waits for their results; the others (gradients of weights, mostly) may run later, in the
-second.
+first if another stage waits for their results; the others (gradients of weights, mostly) may run later, in the second.
 
 A call whose function does both becomes calls of two functions; the second takes what it needs of the first. No operation is named."""
 

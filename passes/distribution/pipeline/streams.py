@@ -1,5 +1,4 @@
-"""Communication beside computation. In goes the entry of a placed program; out comes the entry with its messages on
-streams of their own.
+"""Communication beside computation. In goes the entry of a placed program; out comes the entry with its messages on streams of their own.
 
 Sends to later stages leave on the stream `send-next`, those to earlier stages on `send-previous`, collectives run on `collective`: a stream for
 each kind, as each communicator of NCCL has. A send arrives on the first of `receive`, `receive-1`, ... from which nothing is still waited for: waiting for it
