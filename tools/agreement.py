@@ -1,4 +1,5 @@
-"""How far predictions are from measurements: errors of the values, errors up to one common factor, and of the order."""
+"""How far predictions are from measurements. In go predicted and measured times; out come errors of the values,
+errors up to one common factor, and of the order."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What plans a user lets a search look at: `--dp 2..8 --tp 4,8 --pp 1 --most-tensor 8 --tp-within-node`. In go the options and the machine; out comes
-whether degrees are allowed."""
+"""Constraints on the plans of a search: `--dp 2..8 --tp 4,8 --pp 1 --most-tensor 8 --tp-within-node`. In go the
+options and the machine; out comes whether degrees are allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`distir`: what a person types. What it does is in `distir.tools.commands`."""
+"""`distir`: the command line goes in, the exit status comes out. The commands are in `distir.tools.commands`."""
 
 from __future__ import annotations
 

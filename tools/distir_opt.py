@@ -1,4 +1,5 @@
-"""`distir-opt`: the optimizer driver. What it does is in `distir.tools.opt_driver`."""
+"""`distir-opt`: the optimizer driver. The command line goes in, the printed program comes out;
+`distir.tools.opt_driver` does the work."""
 
 from __future__ import annotations
 

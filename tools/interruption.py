@@ -1,5 +1,6 @@
-"""How a command ends that a person or the system interrupts: temporaries are removed, one line is said, and the exit status is 128 + the
-signal, as shells have it. It imports nothing of distir, so that this holds from a command's first moment."""
+"""Interruptions by a person or the system. In goes a command; out comes its exit status, or 128 + the signal, as
+shells have it, after temporaries are removed and one line is said. It imports nothing of distir, so that this holds
+from a command's first moment."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What `distir-opt` does: `xdsl-opt` plus distir's dialects, passes, ONNX frontend and module check.
+"""The driver `distir-opt`: `xdsl-opt` plus distir's dialects, passes, ONNX frontend and module check. In go a file
+and a pipeline; out comes the program after its passes.
 
 A user's mistake ends in a message on stderr that says what was wrong and where, and exit status 1. A file named by `-o`
-appears whole or not at all.
-"""
+appears whole or not at all."""
 
 import gc
 import os

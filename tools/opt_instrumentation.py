@@ -1,5 +1,5 @@
-"""What `distir-opt` shows of a pipeline while it runs. In go the module before and after each pass; out come the IR dumps, the table of times and
-the crash reproducer that MLIR's `opt` has, under the same options."""
+"""Instrumentation of `distir-opt` pipelines. In go the module before and after each pass; out come the IR dumps, the
+table of times and the crash reproducer that MLIR's `opt` has, under the same options."""
 
 from __future__ import annotations
 

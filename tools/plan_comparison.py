@@ -1,5 +1,5 @@
-"""What makes two plans differ. In go two plan files; out comes the way from the first to the second, one setting changed at a time, each with its time and
-memory: the differences add up to what the second gains."""
+"""The difference of two plans. In go two plan files; out comes the way from the first to the second, one setting
+changed at a time, each with its time and memory: the differences add up to the gain of the second."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Where plans come from. In goes a search that is over, with its model; out come, for any of its configurations, the program, the work of the model,
-and what its memory and communication are: each when it is asked for."""
+"""The source of plans. In goes a search that is over, with its model; out come, for any of its configurations, the
+program, the work of the model, and the details of its memory and communication, each made when it is asked for."""
 
 from __future__ import annotations
 

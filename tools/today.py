@@ -1,5 +1,5 @@
-"""`distir search --from-config TOOL:CONFIG`: what is run today, beside what a search found. In go a tool's configuration and the search; out come that plan's
-figures, simulated as all others are, and its rank among them."""
+"""`distir search --from-config TOOL:CONFIG`: the plan that a user runs today, beside the plans of a search. In go a
+tool's configuration and the search; out come that plan's figures, simulated as all others are, and its rank among them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The passes by name, and the dialects and passes as a universe of xDSL: what `distir-opt` and (as entry point) `xdsl-opt` know, those of
-plug-ins among them. Every xDSL tool in the environment imports this module, so it imports nothing heavy itself."""
+"""A universe of xDSL for `distir-opt` and (as entry point) `xdsl-opt`. In go the registries, plug-ins among them;
+out come the passes by name, and the dialects and passes as that universe. Every xDSL tool in the environment imports
+this module, so it imports nothing heavy itself."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,5 @@
-"""`distir cache`: the rules of operators that are kept between runs: where, how many, and the command that forgets them."""
+"""`distir cache`: the rules of operators that are kept between runs. In goes an action; out come their place and
+number, or they are removed."""
 
 from __future__ import annotations
 

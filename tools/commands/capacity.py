@@ -1,4 +1,5 @@
-"""Whether a program can be executed here: what its arrays need, and what this machine has."""
+"""Whether a program can be executed here. In goes a program; out come the bytes that its arrays need and that this
+machine has, or a DistirError where they do not fit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What `distir doctor` finds: a model goes in; a dictionary of plain values (what it consists of, what can be divided, plans that were tried,
-commands) comes out."""
+"""The findings of `distir doctor`. In goes a model; out comes a dictionary of plain values: its operators and sizes,
+what can be divided, plans that were tried, commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`distir doctor`: what a model consists of, what can be divided and what not, what is slow to plan, and commands that work for it."""
+"""`distir doctor`: whether a model can be distributed. In goes the model; out come its contents, what can be divided
+and what not, what is slow to plan, and commands that work for it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""`distir calibrate --fit`: a few numbers of a machine from step times. In go programs with what their steps took; out comes the machine's file with these numbers
-changed so that simulated times are close to the measured ones, and how far rows are off that were left out."""
+"""`distir calibrate --fit`: a few numbers of a machine from step times. In go programs and the measured times of
+their steps; out comes the machine's file with these numbers changed so that simulated times are close to the
+measured ones, and the error of each row when left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How `--help` looks: in go the descriptions and examples of the commands, out come texts of at most 80 columns that break between words."""
+"""The layout of `--help`. In go the descriptions and examples of the commands; out come texts of at most 80 columns
+that break between words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`distir machines`: the machines that programs can be simulated on, and where their numbers come from."""
+"""`distir machines`: the machines that programs can be simulated on. In goes a name, or none; out come that
+machine's numbers with their sources, or the list."""
 
 from __future__ import annotations
 

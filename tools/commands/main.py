@@ -1,7 +1,6 @@
-"""The sub-commands of `distir`, each a file of this folder: their arguments, and how a mistake in them ends.
+"""The sub-commands of `distir`, each a file of this folder. In goes a command line; out comes the exit status of its command.
 
-A user's mistake ends in one line on stderr, `distir: error: what, where, what to do`, and exit status 1.
-"""
+A user's mistake ends in one line on stderr, `distir: error: what, where, what to do`, and exit status 1."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How commands take programs: MODEL (what a user has) and PROGRAM (what distir wrote), loaded, verified and checked.
+"""Loads the programs that commands take. In goes MODEL (what a user has) or PROGRAM (what distir wrote); out comes
+the module, verified and checked.
 
 MODEL is FILE.onnx, FILE.mlir (level 1 or 2), or MODULE:FUNCTION, a Python function that makes one. Every mistake in
-any of them is a DistirError that says which file or function.
-"""
+any of them is a DistirError that says which file or function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What commands print: tables, quantities with units, files that appear whole, and a sign of life for slow work."""
+"""The output of commands. In go rows, quantities and paths; out come tables, texts with units, files that appear
+whole, and a sign of life for slow work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`distir run`: executes a program on processes of this machine, one per device."""
+"""`distir run`: executes a program on processes of this machine, one per device. In go the program and its values;
+out come results, step times and comparisons."""
 
 from __future__ import annotations
 

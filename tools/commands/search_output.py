@@ -1,4 +1,5 @@
-"""What a search prints. In go plans; out come the table of the fastest on the terminal, the object of `--json`, and the lines of `--csv`."""
+"""The output of a search. In go plans; out come the table of the fastest on the terminal, the object of `--json`,
+and the lines of `--csv`."""
 
 from __future__ import annotations
 

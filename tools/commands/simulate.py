@@ -1,4 +1,5 @@
-"""`distir simulate`: how long a program takes on a machine, how much memory it needs, and what its devices do."""
+"""`distir simulate`: how long a program takes on a machine, how much memory it needs, and how its devices spend the
+time. In go the program and the machine; out come these figures as text, JSON or an HTML page, and a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`distir train`: trains by a plan on processes of this machine, on data, with checkpoints."""
+"""`distir train`: trains by a plan on processes of this machine. In go a plan or a program, and data; out come
+losses and checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The values that `distir run` runs a program on, the arrays of files, and how comparisons are printed."""
+"""Values for `distir run`. In go a program, a seed and files of arrays; out come an array for each argument, files
+of results, and printed comparisons."""
 
 from __future__ import annotations
 
