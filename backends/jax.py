@@ -1,10 +1,11 @@
-"""An annotated program of the `jax` dialect back as a JAX function, its strategy as sharding constraints.
+"""Turns an annotated program of the `jax` dialect back into JAX. In goes the module; out comes a JAX function, with
+the strategies as sharding constraints.
 
     step = sharded_function(module)                    # level 2: rules, strategies, a mesh
     outputs = jax.jit(step)({"params.w": w, "x": x})   # XLA's partitioner distributes it as the strategy says
 
-Every value that the strategy keeps sharded or whole is constrained to that (`jax.lax.with_sharding_constraint`); addends of a
-partial sum are left to XLA, which has no way to name them, and so is a dim cut in several pieces or unevenly.
+Every value that the strategy keeps sharded or whole gets a constraint (`jax.lax.with_sharding_constraint`). Partial
+sums are left to XLA, since a constraint cannot name them; so are dims cut in several pieces or unevenly.
 """
 
 from __future__ import annotations

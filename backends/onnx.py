@@ -1,13 +1,14 @@
-"""Programs as ONNX models: level 1 programs as what any ONNX tool reads, rank programs (level 4) with their compute parts
-in ONNX and their communication as operators of the domain `distir.rank`.
+"""Writes programs as ONNX models. In goes a program; out comes a model. A level 1 program becomes standard ONNX. A
+rank program (level 4) has its compute parts in ONNX and its communication as operators of the domain `distir.rank`.
 
     model = export_model(module)              # an onnx.ModelProto
     save_model(module, "model.onnx")          # large weights in model.onnx.data beside it
 
-What `distir.frontends.onnx.import_model` reads of such a model is the program again: parameters and buffers with values are
-initializers, roles and updates are metadata. Functions become ONNX functions; packed tuples are spread; slices, joins
-and sums of the `dist` dialect become ONNX operators. The gradient operators keep their domain `distir.grad`. Sharding
-attributes are not exported. A runtime that runs a rank program keeps the order of the `distir.rank` nodes of the file.
+`distir.frontends.onnx.import_model` reads such a model as the same program: parameters and buffers with values are
+initializers, roles and updates are metadata. Functions become ONNX functions; packed tuples are spread; slices,
+joins and sums of the `dist` dialect become ONNX operators. The gradient operators keep their domain `distir.grad`.
+Sharding attributes are not exported. A runtime that runs a rank program keeps the order of the `distir.rank` nodes
+of the file.
 """
 
 import os

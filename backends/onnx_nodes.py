@@ -1,4 +1,5 @@
-"""Names of values, and the local operations of distir as ONNX nodes: parts of `distir.backends.onnx`."""
+"""Parts of `distir.backends.onnx`. In go SSA values, and distir's local and rank operations; out come unique names
+and ONNX nodes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast

@@ -1,5 +1,5 @@
-"""Writes a timeline for Perfetto (ui.perfetto.dev), chrome://tracing and Holistic Trace Analysis: one file with a process per
-device, or a folder with a file per rank, which is what Holistic Trace Analysis reads.
+"""Writes timelines. In goes a simulated program; out comes a file for Perfetto (ui.perfetto.dev), chrome://tracing
+and Holistic Trace Analysis, with a process per device, or a folder with a file per rank for Holistic Trace Analysis.
 
 Events are written as they are found, so that a window of a large program costs what the window holds. A timeline of more
 slices than a viewer opens is refused."""

@@ -1,4 +1,5 @@
-"""Annotated modules on PyTorch's DTensor: what a search found, where DTensor programs already run.
+"""Runs annotated modules on PyTorch's DTensor. In goes a module with a search's shardings; out come placements, or
+outputs:
 
     placements(module)                  by name what `distribute_tensor` takes for every argument of the entry
     parallelize(model, module, mesh)    makes the parameters of a `torch.nn.Module` DTensors accordingly

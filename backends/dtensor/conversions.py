@@ -1,8 +1,9 @@
-"""Values as DTensors, from one sharding to another: DTensor communicates, by one `redistribute` where its placements say both.
+"""Reshards on one rank. In goes a value in one sharding state; out comes a DTensor in another, by one `redistribute`
+where DTensor's placements express both.
 
-A dim in several pieces is a DTensor of the value with that dim in the order of shards (shard 0's part of every piece first),
-which is cut evenly; it is permuted while no axis cuts it. A whole value becomes addends without communication: one shard
-keeps it, the others have zeros (of a maximum or minimum, all keep it)."""
+A dim in several pieces is a DTensor with that dim in the order of shards (shard 0's part of every piece first), cut
+evenly; it is permuted while no axis cuts it. A whole value becomes a partial sum without communication: one shard
+keeps it, the others have zeros (for a maximum or minimum, all keep it)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What an annotated module asks of DTensor: the states of every argument, and as placements where DTensor has them."""
+"""Reads an annotated module for DTensor. In goes the module; out come the sharding states of its arguments, and
+their placements where DTensor can express them."""
 
 from __future__ import annotations
 

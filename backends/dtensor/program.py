@@ -1,7 +1,8 @@
-"""An annotated program on one rank: every value is a DTensor, redistributed to what each operation's strategy needs.
+"""Runs an annotated program on one rank. In go whole tensors for the arguments; out come whole results. In between,
+every value is a DTensor, redistributed to the states that an operation's strategy needs.
 
-The operation itself runs on this rank's shards, by the rule that `shardcombine-annotate` found, so DTensor needs no rule of its
-own for it; size-carrying attributes are those of a shard, as `apply-sharding` writes them."""
+The operation runs on this rank's shards, by the rule that `shardcombine-annotate` found, so DTensor needs no rule of
+its own for it. Attributes that carry sizes have a shard's, as `apply-sharding` writes them."""
 
 from __future__ import annotations
 

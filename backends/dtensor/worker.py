@@ -1,6 +1,6 @@
-"""One rank's process, started by `run`.
+"""One rank's process of a DTensor run, started by `run`.
 
-Every rank reads the same program and the same arguments; the first one writes the results."""
+In go the program and its arguments, the same on every rank; out come the results, written by the first rank."""
 
 from __future__ import annotations
 

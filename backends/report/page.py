@@ -1,5 +1,6 @@
-"""The HTML file. Texts from models are data: JSON inside a script element that no browser runs, with `<` escaped, which the
-script shows as text nodes; a policy in the page forbids every connection."""
+"""Writes a report's HTML. In goes a simulation or a search; out comes the text of the file. Texts from models are
+data: JSON inside a script element that no browser runs, with `<` escaped. The script shows them as text nodes; a
+policy in the page forbids every connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A search as the report's page takes it: all plans, and the Pareto front of throughput against peak memory."""
+"""The data of a search for the report's page. In go the outcomes of all plans; out come their figures and the Pareto
+front of throughput against peak memory."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A simulation as the report's page takes it: spans and memory over time at the depth that a browser draws at once, what is
-live at the peaks, the critical path, and the time of each device. Times are microseconds.
-"""
+"""The data of a simulation for the report's page. In goes an analysis; out come spans and memory over time (at the
+depth that a browser draws at once), live tensors at the peaks, the critical path, and each device's time. Times are
+microseconds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What an annotated operation says in Shardy's terms, and what Shardy's annotations say of it in ours.
+"""Translates the annotations of one operation. In go our rule and strategy, or Shardy's rule and shardings; out come
+the other's.
 
-Shardy annotates the results of an operation; a strategy is what the operation does. So a strategy is read back as the option
-of the rule that gives these results, and of several the one whose operands are closest to what they are (the contraction cut
-along its inner dim, where both operands are cut there)."""
+Shardy annotates the results of an operation; a strategy says how the operation runs. So a strategy is read back as
+the option of the rule that gives these results. Of several options, the one with operands closest to their present
+states is taken (the contraction cut along its inner dim, where both operands are cut there)."""
 
 from __future__ import annotations
 

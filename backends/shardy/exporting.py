@@ -1,4 +1,5 @@
-"""An annotated module with Shardy's annotations in place of ours; where theirs say less, ours stay beside them."""
+"""Exports to Shardy. In goes an annotated module; out comes its text with Shardy's annotations in place of ours.
+Where theirs say less, ours stay beside them."""
 
 from __future__ import annotations
 

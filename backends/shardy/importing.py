@@ -1,7 +1,8 @@
-"""Shardy's annotations as ours: `sdy` rules become `dist.rule`, shardings `dist.strategy` and `dist.sharding`.
+"""Imports from Shardy. In goes a text with `sdy` annotations; out comes a module with ours: rules become
+`dist.rule`, shardings `dist.strategy` and `dist.sharding`.
 
-Where a text (or the module that is annotated) also carries an annotation of ours, and Shardy's is what it exports to, ours
-is taken: it says more. Where Shardy or the user changed theirs, theirs counts."""
+The text (or the module to annotate) may also carry an annotation of ours. It is taken where it exports to Shardy's
+annotation, since it says more. Where Shardy or the user changed theirs, theirs counts."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""A rule at the shapes of one operation as Shardy's `op_sharding_rule`, and back.
+"""Translates rules. In goes a rule at the shapes of one operation; out comes Shardy's `op_sharding_rule`, and back.
 
 Shardy's factors have sizes and belong to one operation; a rule of ours belongs to a class of operators. A factor that cuts all
 of a dim is that dim's factor; factors inside each other are a dim of several factors; a dim in k equal pieces is a factor
 of k, which cannot be cut, outside the one that can; a dim that no factor cuts has a factor of its own, which needs
 replication; a factor with a halo is a permutation factor.
 
-Shardy says nothing of: which reduction makes the whole, unequal pieces, the width of a halo, partial operands, sizes that are
-rewritten for a shard, results that every shard computes. What needs one of these to be cut soundly (partial operands, positions)
-needs replication there."""
+Shardy cannot express: the reduction that makes the whole, unequal pieces, the width of a halo, partial operands,
+sizes that are rewritten for a shard, results that every shard computes. Factors that need one of these to be cut
+soundly (partial operands, positions) need replication there."""
 
 from __future__ import annotations
 

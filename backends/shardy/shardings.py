@@ -1,4 +1,4 @@
-"""What a value is along the axes of a mesh as Shardy's sharding, and back.
+"""Translates shardings. In go the states of a value along the axes of a mesh; out comes Shardy's sharding, and back.
 
 A dim lists the axes that cut it, the first one outermost, as here; a partial sum is `unreduced`. Shardy has no pieces and no
 other reduction: a dim cut in several pieces, and a value that is partial otherwise, are left open for it."""

@@ -1,5 +1,6 @@
-"""Element types and arrays at the border of torch: the program's types as torch types, numpy arrays as tensors and
-back. numpy holds the small floats as ml_dtypes, which torch does not read: they cross as integers of their width."""
+"""Element types and arrays at the border of torch. In go the program's types and numpy arrays; out come torch types
+and tensors, and back. numpy has the small floats as ml_dtypes, which torch does not read: they cross as integers of
+their width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the launcher and its workers tell each other, as files of one temporary folder:
+"""Files by which the launcher and its workers exchange programs, arrays, times and errors. One side's data go in,
+the other side's copy comes out, through one temporary folder:
 
     job.json              what all ranks share
     3.mlir                the program of rank 3

@@ -1,11 +1,12 @@
-"""Where every rank is, told by the ranks and read by the launcher: a rank that stalls is found and named.
+"""Finds and names a stalled rank. In goes the current operation of every rank; out comes, for the launcher, the time
+since the last progress and the place of each stalled rank.
 
-A rank writes the number of the operation that it is in into a mapped file, and the numbers' texts into another:
+A rank writes the number of its current operation into a mapped file, and the texts of all numbers into another:
 
     3.beat   numbers of 64 bits: the operation, how many runs have begun, and where callers are
     3.sites  line n: operation n, `rank.allreduce in @main`
 
-While a program runs, a thread looks where it is: the program itself does nothing for it.
+While a program runs, a thread looks up the current operation: the program itself does nothing for it.
 """
 
 from __future__ import annotations

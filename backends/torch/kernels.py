@@ -1,5 +1,5 @@
-"""Operations that torch has no name for, for a program that was emitted: a file of functions with one operation each, in order, as
-functions on torch."""
+"""Operations of an emitted program that torch has no name for. In go operations; out comes a file of functions with
+one operation each, in order. Read again, the file gives Python functions on torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Runs a program on this machine: one process per rank (`forks`), watched until all are done.
+"""Runs a program on this machine: one process per rank (`forks`), watched until all are done. In go a program and
+global input arrays; out come global output arrays and the time of each run.
 
 The workers get files, a folder to meet in (no port is chosen: torch.distributed meets through a file) and one thread
 each. The first failure ends all of them and becomes one DistirError; so does a worker that dies without a word, and

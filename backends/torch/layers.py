@@ -1,4 +1,5 @@
-"""Activations, convolution, pooling, normalization and attention of ONNX: with these, `TABLE` is complete."""
+"""ONNX layers on torch: activations, convolution, pooling, normalization and attention. In go a node and its
+operands; out come tensors. With these, `TABLE` is complete."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""In goes the source of the programs of ranks that are alike, out comes the text of the one Python module that they share.
+"""In go the sources of ranks with alike programs, out comes the text of the one Python module that they share.
 
-What differs between the ranks (groups, peers, positions) is apart from the text (`Source.differences`), and becomes a table at the
-module's head. `Names` gives identifiers that are none of Python's, torch's or the module's; `comment` and `literal` write what comes
-from a model.
+Differences between the ranks (groups, peers, positions) are kept apart from the text (`Source.differences`), and
+become a table at the module's head. `Names` gives identifiers that are none of Python's, torch's or the module's;
+`comment` and `literal` write a model's texts and values safely.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""One operator op as a function of tensors: `compile_operator` looks at an op once and gives what runs many times.
+"""Compiles one operator for torch. In goes the operation; out comes a function of tensors, compiled once and called
+many times.
 
-ONNX operators come from the table (`table`, `layers`), the others and the cases that the table leaves out from the ONNX
-reference evaluation, through numpy. Attributes become Python values once, with the schema's defaults filled in.
+ONNX operators come from the table (`table`, `layers`). Other operators, and cases that the table leaves out, come
+from the ONNX reference evaluation, through numpy. Attributes become Python values once, with the schema's defaults
+filled in.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """In goes the program of one rank (level 4) or of one device, out come its functions as Python functions on torch: its text (`source`), compiled.
 
-A call consumes the list of its arguments, so that each is freed at its last use; what `distir run --emit` writes is the same text."""
+A call consumes the list of its arguments, so that each is freed at its last use; `distir run --emit` writes the same
+text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Trains an emitted program on this machine: `train.py` of its folder, one process per rank, watched until all are done.
+"""Trains an emitted program on this machine. In goes its folder; out come rank 0's lines and the files of
+`train.py`, which runs in one process per rank, watched until all are done.
 
 The first rank that fails or dies ends all of them and becomes one DistirError, which says from which step a new start goes on. A signal
 is handed on, so that the ranks end after their step, with a checkpoint."""

@@ -1,10 +1,11 @@
-"""A training step of an imported model: its program runs as torch functions, and what autograd makes of them is traced.
+"""Makes a training step of an imported model. In go its level 1 program, a loss and an optimizer; out comes a level
+1 program over `aten`. The model runs as torch functions, and autograd's operators are traced.
 
     step = training_program(module, Loss("cross_entropy"), lambda parameters: torch.optim.AdamW(parameters, lr=1e-3))
 
-No gradient is written here or anywhere: the operators are those that `distir run` computes with (`operators`), torch
-differentiates them, and loss, gradients and the optimizer's update come back as one level 1 program over `aten`, as for
-a PyTorch model (`distir.frontends.pytorch`). It stands among the backends because the operators do.
+No gradient is written here or anywhere: `distir run` computes with the same operators (`operators`), and torch
+differentiates them. Loss, gradients and the optimizer's update are traced as for a PyTorch model
+(`distir.frontends.pytorch`). It stands among the backends because the operators do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """One rank's process, started by `launch`.
 
-It reads its program and its arguments from the folder, joins the others, runs, and writes its results or its error.
+In goes a folder with its program and arguments; out come its results or its error, in the same folder. It joins the
+other ranks before it runs.
 """
 
 from __future__ import annotations

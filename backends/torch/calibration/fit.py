@@ -1,6 +1,7 @@
-"""From measured times to a machine, by least squares of relative errors: times of one kind span four decades, and each
-counts the same. Every fit has two parameters, found by a search over a logarithmic grid that is refined; no start is needed and no
-local minimum is missed."""
+"""Fits a machine to measurements. In go measured times of probes; out come a `Machine` and its error for each kind.
+Least squares are of relative errors: times of one kind span four decades, and each counts the same. Every fit has
+two parameters, found by a search over a logarithmic grid that is refined; it needs no start and misses no local
+minimum."""
 
 from __future__ import annotations
 

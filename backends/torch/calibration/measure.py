@@ -1,4 +1,5 @@
-"""Runs probes on processes of this machine and says how long one operation of each takes."""
+"""Measures probes. In go probe programs; out come the seconds of one operation of each, on processes of this
+machine."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What is measured: level-3 programs of one kind of operation each, repeated, on every process at once. They run on the same
-backend as any program, so a fit holds what the backend adds. None is a model or a training step."""
+"""The probe programs of a calibration. In go the number of processes and element types; out come level 3 programs.
+Each repeats one kind of operation, on every process at once. They run on the same backend as any program, so a fit
+includes the backend's overhead. None is a model or a training step."""
 
 from __future__ import annotations
 

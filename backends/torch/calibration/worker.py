@@ -1,7 +1,8 @@
-"""One process of a calibration, started by `measure`.
+"""One process of a calibration, started by `measure`. In goes a folder with probes; out come the seconds of each
+run.
 
-It compiles each probe as the backend compiles any program, runs it as often as asked, and writes the seconds of each run; all
-processes run the same probe at the same time."""
+It compiles each probe as the backend compiles any program, and runs it as often as asked. All processes run the same
+probe at the same time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Whole arrays and the parts of them that ranks have: values are read from files, cut, and collected again on rank 0.
+"""Whole arrays and each rank's parts of them. In go files of whole arrays; out come this rank's parts, and on rank 0
+whole arrays again.
 
-A port is an argument or result of the program, as `program.json` has it: name, role, dtype, shape of the whole array, the ranges of each
-dim that this rank has (`dims`), of addends how they combine (`reduction`) and what those after the first begin with (`fill`).
+A port is an argument or result of the program, as `program.json` has it: name, role, dtype, shape of the whole
+array, and the ranges of each dim that this rank has (`dims`). A port with a partial sum has its reduction
+(`reduction`) and the start value of all partial sums but the first (`fill`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Checkpoints: a folder for each, with whole arrays by the model's names, so that any plan, any number of ranks and plain PyTorch go on from it.
+"""Checkpoints. In go all ranks' arrays; out comes a folder with whole arrays by the model's names. Any plan, any
+number of ranks and plain PyTorch go on from it.
 
     step_00000077/model.safetensors       parameters and buffers: what `load_state_dict` takes
     step_00000077/optimizer.safetensors   the optimizer's state
     step_00000077/dcp/                    in place of both, if asked for: all of it in parts, as torch.distributed.checkpoint has it (`distir_parts`)
     step_00000077/checkpoint.json         the step, the seed, and of each file its size and SHA-256
 
-A checkpoint is written into a folder of another name, with fsync, and renamed: it is there whole or not at all. One whose files are not those that
-were written is left out, and the one before is taken.
+A checkpoint is written into a folder of another name, with fsync, and renamed: it is there whole or not at all. A
+checkpoint with changed files is left out, and the one before is taken.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""The collectives of a rank's program, on torch.distributed. In go tensors of this rank, out come what the collective gives it.
+"""The collectives of a rank's program, on torch.distributed. In go tensors of this rank; out come this rank's
+results.
 
-A collective in the program is an object, made once; its `start` communicates beside what follows, until `wait`. What torch.distributed
-does not have, parts of unequal extents, is made of what it has: allgather pads to the largest part, reducescatter is an allreduce of
-which each keeps its part, scatter and gather are messages. On CPUs both of the former are messages too, each rank to each other, of any extents:
-gloo's own reducescatter is an allreduce, and its allgather copies more. The members of a collective tell each other their extents at its first run;
+A collective in the program is an object, made once; its `start` communicates beside the following operations, until
+`wait`. torch.distributed has no parts of unequal extents. They are made of its operations: allgather pads to the
+largest part, reducescatter is an allreduce and each rank keeps its part, scatter and gather are messages. On CPUs
+allgather and reducescatter are messages too, each rank to each other, of any extents: gloo's own reducescatter is an
+allreduce, and its allgather copies more. The members of a collective tell each other their extents at its first run;
 it is one operation in every member's program, so all of them do that at the same point.
 """
 

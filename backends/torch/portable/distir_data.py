@@ -1,5 +1,5 @@
-"""Batches from files, the same for every plan: batch `step` depends on the data, the seed and the number of the step alone, and each
-rank takes its part of it.
+"""Batches from files. In go data, a seed and the number of a step; out comes this rank's part of the batch. The
+batch depends on these alone, so it is the same for every plan.
 
     text.txt                      its bytes are tokens
     tokens.bin, tokens.npy        one row of tokens (uint16; .npy also uint32 and others). A sample is as many as the step's input is long, from a place

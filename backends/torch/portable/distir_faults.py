@@ -1,5 +1,5 @@
-"""How a run ends that cannot go on: in go what went wrong and where, out comes one line on stderr and exit status 1. What a run will read and write at
-its end is looked at before it begins."""
+"""Ends a run that cannot go on. In goes an error and its place; out comes one line on stderr and exit status 1.
+Files and folders that a run needs at its end are checked before it begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a run writes of each step: in go a step's numbers, out comes a line of JSON in a file, and TensorBoard's file where that package is there."""
+"""The log of a run. In go a step's numbers; out comes a line of JSON in a file, and TensorBoard's file where that
+package is installed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Checkpoints in parts, as `torch.distributed.checkpoint` (DCP) has them: each rank writes the parts of arrays that it has, of replicas the first. What is written is
-read by `torch.distributed.checkpoint.load`; here it is read by an index, since DCP's own is a pickle, which would execute what a file says."""
+"""Checkpoints in parts, in the format of `torch.distributed.checkpoint` (DCP). In go each rank's parts of arrays;
+out come files of parts (the first replica's) and an index, and back. `torch.distributed.checkpoint.load` reads the
+files. Here they are read by the index, since DCP's own is a pickle, which would execute a file's content."""
 
 from __future__ import annotations
 

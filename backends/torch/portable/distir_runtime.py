@@ -1,5 +1,6 @@
-"""What the program of one rank calls beside torch: messages between ranks and a few local functions. It comes with every program that
-`distir run --emit` writes, and `distir run` itself runs programs on it.
+"""Functions that the program of one rank calls beside torch. In go tensors of this rank; out come messages for other
+ranks and the results of a few local functions. It comes with every program that `distir run --emit` writes, and
+`distir run` itself runs programs on it.
 
 `start` says which rank this is, before a program is imported. Everything happens in the order of the program, so ranks meet as the
 program says. Tensors that only move go as flat bytes, since gloo does not carry every element type.

@@ -2,9 +2,10 @@
 
     torchrun --nproc-per-node=RANKS train.py [--steps N] [--data F] [--checkpoint DIR] [-o OUT.safetensors]
 
-In go `weights.safetensors` and `inputs.safetensors`, whole arrays by name, of which each rank takes its part (`program.json` says which), or batches of
-`--data`; out come the numbers that each step gives (its loss), checkpoints, and, with -o, what the last step returned, whole. What a step updates
-goes into the next. Begun again with the same `--checkpoint`, it goes on from the last one. A SIGTERM or Ctrl-C ends it after the step, with a checkpoint.
+In go `weights.safetensors` and `inputs.safetensors`, whole arrays by name, or batches of `--data`; each rank takes
+its part, as `program.json` says. Out come the numbers of each step (its loss), checkpoints, and, with -o, the last
+step's results, whole. Updated arrays go into the next step. Begun again with the same `--checkpoint`, it goes on
+from the last one. A SIGTERM or Ctrl-C ends it after the step, with a checkpoint.
 """
 
 from __future__ import annotations
