@@ -1,4 +1,5 @@
-"""The one exception for a user's mistake, which tools print as one line and exit with status 1; and what to say of a library that is not installed."""
+"""The one exception for a user's mistake, which tools print as one line and exit with status 1. In goes any error;
+out comes its text, for a missing library with how to install it."""
 
 EXTRAS = {"jax": "jax", "jaxlib": "jax", "onnx": "onnx", "torch": "torch"}
 """The extra of distir that a library comes with."""

@@ -1,4 +1,5 @@
-"""How the addends of a partial value combine: `sum`, `mean`, `max`, `min`, `prod`."""
+"""The reductions of a partial sum: `sum`, `mean`, `max`, `min`, `prod`. In goes a name in the text; out comes a
+Python value, and an attribute."""
 
 from enum import auto
 

@@ -1,4 +1,5 @@
-"""The dialects by name, and the context that reads programs in them: what the drivers, the reader of programs and the workers use."""
+"""The dialects by name. In goes a program's text, whose parser asks for dialects; out comes a context with the
+dialects of xDSL, distir and plug-ins. Drivers, the reader of programs and workers use it."""
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin

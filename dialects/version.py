@@ -1,4 +1,4 @@
-"""The version of distir: that of the installed package, or of the checkout's `pyproject.toml` where it is not installed."""
+"""The version of distir: of the installed package, or of the checkout's `pyproject.toml` where it is not installed."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Writes `schemas.txt`, the functional operators of the installed torch, one a line as torch itself prints them.
+"""Writes `schemas.txt`. In goes the installed torch; out come its functional operators, one a line as torch itself
+prints them.
 
     python -m distir.dialects.aten.generate_schemas
 
-Run it when torch is upgraded. The dialect reads this instead of importing torch, which takes longer than a whole run of
-`distir-opt`. An operator that draws random numbers has `random` before its schema; one that does a few flops for each element, by its tags or
-since Inductor makes loops of it, `loops`; one of which `torch.utils.flop_counter` has the flops, `flops`.
+Run it when torch is upgraded. The dialect reads this instead of importing torch, which takes longer than a whole run
+of `distir-opt`. A word before a schema marks its operator: `random` if it draws random numbers; `loops` if it does a
+few flops for each element, by its tags or since Inductor makes loops of it; `flops` if `torch.utils.flop_counter`
+has a formula for it.
 """
 
 from pathlib import Path

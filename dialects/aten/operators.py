@@ -1,4 +1,5 @@
-"""One operation class per overload; what the class says is read from the schema when the operator is first met."""
+"""The operation classes of the `aten` dialect. In goes the schema of an overload, read when the operator is first
+met; out comes its operation class, with the verifier."""
 
 from __future__ import annotations
 

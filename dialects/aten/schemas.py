@@ -1,4 +1,5 @@
-"""What is known of each ATen operator, read from `schemas.txt` without importing torch.
+"""Schemas of ATen operators. In goes `schemas.txt`; out come each operator's arguments, results and marks, without
+importing torch.
 
 A line is split into name and signature at once; the signature is read when the operator is first met, so that loading
 the dialect costs milliseconds.

@@ -1,5 +1,5 @@
-"""Attributes of placed programs: where a value lives (`#dist.on`), which part of a global array it is (`#dist.part`),
-and how values combine (`sum`, `max`, ...). Also the few questions about placed types that every room asks."""
+"""Attributes of placed programs: where a value lives (`#dist.on`), which part of a global array it is
+(`#dist.part`), and an exact factor (`1/3`). In goes a type; out comes its placement, or the type on other devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Calls: functions are templates over local devices, and calls place them.
+"""Calls: functions are templates over local devices, and calls place them. In go values on the caller's devices; out
+come the function's results on them.
 
 Lifecycle: `outline-repeats` creates `func.call` at level 1; placement (`apply-sharding`, `dtp-parallelize`) turns them
 into `dist.call`; projection turns each into a `func.call` of the callee's projection for every device it runs on.

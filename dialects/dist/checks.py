@@ -1,4 +1,5 @@
-"""What verifiers of placed operations share: shapes, element types and placements of operands and results."""
+"""Checks that the verifiers of placed operations share. In go operands and results; out comes an error where shapes,
+element types or placements do not fit."""
 
 from __future__ import annotations
 

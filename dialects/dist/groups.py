@@ -1,5 +1,5 @@
-"""What is said of a group whose devices do the same (`#dist.on<0:8>`): an operation over it is written once, and an attribute says
-what of it differs from device to device.
+"""Operations over a group of devices that do the same (`#dist.on<0:8>`). In goes an operation, written once for the
+group; out come its properties on each device, from an attribute that lists the differing ones.
 
 Lifecycle: `apply-sharding` writes programs over groups, the module keeps its mesh; `expand-ranks` writes one operation per device."""
 

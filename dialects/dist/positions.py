@@ -1,4 +1,5 @@
-"""Local operations for operators that depend on positions: what a shard that holds a range of rows makes of indices of all.
+"""Local operations for operators that depend on positions. In go indices of all positions; out come indices of a
+shard's range of rows, or values that are right in that range.
 
 Lifecycle: `apply-sharding` creates them around an operator whose rule has an `offset` (a lookup in a table of which each
 device has some rows); projection keeps them, without placement.

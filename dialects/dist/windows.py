@@ -1,4 +1,5 @@
-"""Windows of a dim that several devices hold in parts: what an operation reads whose shards overlap (the rows of a convolution)."""
+"""The exchange of windows, for an operation whose shards overlap (the rows of a convolution). In go the parts of a
+tensor along one dim, a part per device; out comes for each device a window of the whole tensor."""
 
 from __future__ import annotations
 

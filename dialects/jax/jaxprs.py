@@ -1,4 +1,5 @@
-"""Operations of the `jax` dialect back as primitives: bound to arrays, to abstract values, or under a trace."""
+"""Operations of the `jax` dialect back as primitives. In go an operation and arrays, abstract values or traced
+values; out come the primitive's results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""JAX itself, where it is installed: an optional extra, so it is looked up by name when a program needs it."""
+"""JAX itself, an optional extra, so it is looked up when a program needs it. In goes a module's name; out comes the
+module, or an error with how to install it."""
 
 from importlib import import_module
 from typing import Any

@@ -1,4 +1,5 @@
-"""The operation classes of the `jax` dialect: a generated one per primitive, and the two that are not primitives."""
+"""The operation classes of the `jax` dialect. In goes a primitive's name; out comes its generated class. Two more
+are no primitives: constants, and the end of a region."""
 
 from __future__ import annotations
 

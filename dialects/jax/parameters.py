@@ -1,4 +1,5 @@
-"""The parameters of JAX primitives as attributes and back, one encoding for all primitives.
+"""The parameters of JAX primitives, in one encoding for all primitives. In goes a Python value; out comes an
+attribute, and back.
 
 | Python | attribute |
 |---|---|

@@ -1,5 +1,6 @@
-"""onnx's inference of shapes in a fork of the process, where it may crash: it does not check every integer attribute before it takes it for
-a position or a count (`batch_dims` of GatherND, `axis` of LayerNormalization, `num_outputs` of Split)."""
+"""Whether onnx's inference of shapes crashes. In go nodes, or a call to try in a fork of the process; out comes
+whether the call is safe. onnx does not check every integer attribute before it takes it for a position or a count
+(`batch_dims` of GatherND, `axis` of LayerNormalization, `num_outputs` of Split)."""
 
 from __future__ import annotations
 

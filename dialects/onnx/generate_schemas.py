@@ -1,4 +1,5 @@
-"""Writes `schemas.json`, the operators of the installed onnx in the compact form that the dialect is built from.
+"""Writes `schemas.json`. In goes the installed onnx; out come its operators, in the compact form that the dialect is
+built from.
 
     python -m distir.dialects.onnx.generate_schemas
 

@@ -1,4 +1,5 @@
-"""One operation class per ONNX operator, made from its schema.
+"""The operation classes of the `onnx` dialect. In goes the schema of an ONNX operator; out comes its operation
+class.
 
 Conventions are onnx-mlir's: the operation is `onnx.<Name>`; operands, results and attributes have the schema's names;
 an absent optional operand is `onnx.NoValue`, an absent optional result has type `none`; attributes are properties

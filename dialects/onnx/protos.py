@@ -1,5 +1,6 @@
-"""Types of the dialect as ONNX protobufs and back, and operations as nodes and graphs: what interpreters ask onnx about, and what files are
-written of. Tensors and attributes of files are read by `distir.frontends.onnx.protos`."""
+"""Translates to ONNX protobufs. In go types, properties, operations and bodies of the dialect; out come protobufs,
+nodes and graphs, and from protobufs types. Interpreters pass them to onnx, and exports write them to files. Tensors
+and attributes of files are read by `distir.frontends.onnx.protos`."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,5 @@
-"""What is known of each ONNX operator, read from `schemas.json` without importing onnx.
+"""Schemas of ONNX operators. In goes `schemas.json`; out come each operator's inputs, outputs and attributes,
+without importing onnx.
 
 The newest version of every operator in the domains that onnx itself defines; imported models are converted to it.
 """

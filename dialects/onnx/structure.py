@@ -1,4 +1,5 @@
-"""The operations of the `onnx` dialect that are not generated: constants, absent operands, and terminators."""
+"""The operations of the `onnx` dialect that are written by hand: constants, absent operands, and terminators. The
+base class of all operators is here too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`#onnx.tensor`, the value of a constant, with a text form that keeps every bit.
+"""`#onnx.tensor`, the value of a constant. In goes a numpy array or a text; out comes the attribute, and back, with
+every bit.
 
 MLIR's `dense<...>` literal is kept as the text, but printed and parsed here: xDSL 0.74 prints non-finite and many
 large floats in hexadecimal and reads them back as integers. A tensor prints as a list when each decimal reads back to

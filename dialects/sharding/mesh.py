@@ -1,4 +1,5 @@
-"""The mesh of an annotated module."""
+"""The mesh of an annotated module: named axes and their sizes, as an operation (`dist.mesh`) and an attribute
+(`#dist.axes`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a rule, `#dist.rule<...>`."""
+"""The text of a rule. In goes `#dist.rule<...>`; out comes a `Rule`, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rules: all ways found to run an op on shards.
+"""Rules: all ways found to run an op on shards. In go the shards of operands, as a rule's factors cut them; out come
+shards of results, and how they combine.
 
 A rule names the *factors* of an op: dims that carry the same factor are cut together, and its combine says how the
 results of the shards become the whole result (MetaDist's ShardSpec and CombineSpec in one)."""

@@ -1,4 +1,5 @@
-"""What one value is along one mesh axis: replicated, sharded or partial."""
+"""The sharding state of one value along one mesh axis: replicated, sharded, windowed or partial. In go a state, a
+shard's number and the count of shards; out comes the shard's range of a dim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was chosen: the strategy of an op and the sharding of a value, per mesh axis."""
+"""A search's choices as attributes, per mesh axis: the strategy of an op and the sharding of a value."""
 
 from __future__ import annotations
 
