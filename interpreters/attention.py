@@ -1,5 +1,6 @@
-"""What the `attention` operators compute, as numpy functions that also run on arrays of exact scalars, the types of their
-results, and their work: matrix products of which no score is read or written."""
+"""The `attention` operators on arrays. In go queries, keys, values and a mask; out come results and gradients, their
+types, and the work: matrix products that read and write no scores. The numpy functions also run on arrays of exact
+scalars."""
 
 from __future__ import annotations
 

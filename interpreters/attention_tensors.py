@@ -1,5 +1,6 @@
-"""Attention and its gradient on tensors, for what traces and runs programs: torch's fused kernels where they have the case, else its
-definition. `interpreters.attention` is the same on arrays."""
+"""Attention and its gradient on torch tensors, to trace and to run programs. In go queries, keys, values and a mask;
+out come the result and the logarithm of each row's sum, or gradients. Torch's fused kernels are used where they have
+the case, else the definition. `interpreters.attention` is the same on arrays."""
 
 from __future__ import annotations
 

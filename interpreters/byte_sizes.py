@@ -1,4 +1,4 @@
-"""Sizes of memory as people write them: `28GB`, `30GiB`."""
+"""Sizes of memory as people write them. In goes a text, `28GB` or `30GiB`; out come bytes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What communication means for arrays: values in participant order in, values in participant order out. Reductions go
-in that order, so every run gives the same bits. Shared by `dist` (level 3) and `rank` (level 4)."""
+"""Collectives on arrays. In go the participants' arrays, in participant order; out come their results, in the same
+order. Reductions go in that order, so every run gives the same bits. Shared by `dist` (level 3) and `rank` (level
+4)."""
 
 from __future__ import annotations
 

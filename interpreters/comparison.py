@@ -1,5 +1,5 @@
-"""How outputs of two programs are compared: expected arrays and the pieces that devices have go in, one comparison per output
-comes out.
+"""Compares the outputs of two programs. In go expected arrays, and the pieces that devices have; out comes one
+comparison per output.
 
 Every element is compared, on every device that has it, relative to the largest element; the update of a parameter or state
 relative to its largest change, so that a small learning rate hides nothing. Where rounding alone moves an element by more than

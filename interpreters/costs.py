@@ -1,7 +1,6 @@
-"""What one operation costs: the cost domain. `@impl(AllReduceOp)` says what an all-reduce costs on its participants;
-compute operations cost what the cost model says of their work. Times become integer picoseconds here, rounded once, so
-that sums are exact and their order does not matter.
-"""
+"""The cost domain. In go an operation and its devices; out comes the time that it takes, in integer picoseconds.
+`@impl(AllReduceOp)` gives the cost of an all-reduce on its participants; compute operations cost the cost model's
+time for their work. Times are rounded once, here, so that sums are exact and their order does not matter."""
 
 from __future__ import annotations
 

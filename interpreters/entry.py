@@ -1,5 +1,6 @@
-"""The interface of an entry function: what each argument and result is called, which part of the global array it is,
-and where it lives. The same at every level: levels 1 and 2 have whole arrays on no device, level 4 one rank's."""
+"""The interface of an entry function. In goes the function; out come the name, the part of the global array and the
+device of each argument and result. The same at every level: levels 1 and 2 have whole arrays on no device, level 4
+one rank's."""
 
 from __future__ import annotations
 

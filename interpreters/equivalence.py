@@ -1,8 +1,8 @@
-"""Whether two programs compute the same, found by running both: a sequential program and another of its model go in, one
-comparison per output comes out, the worst of several draws of all values.
+"""Tests by running whether two programs compute the same. In go a sequential program and another of its model; out
+comes one comparison per output, the worst of several draws of all values.
 
-Values are drawn so that faults show: every weight, state and input is another, none is zero or one; state is large, as after a
-step, and small; among labels are those that the loss ignores. The model's own values are one more draw.
+Values are drawn so that faults show: every weight, state and input differs, none is zero or one; state is large, as
+after a step, and small; labels include some that the loss ignores. The model's own values are one more draw.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Which formula an operator computes, whatever it is called: an operation in; out come a sum, product, scaling, selection, exponential, reduction or softmax
-with the places of its operands, found by running the operator on small arrays."""
+"""Recognises the formula of an operator, whatever its name. In goes an operation; out come a sum, product, scaling,
+selection, exponential, reduction or softmax and the places of its operands, found by running the operator on small
+arrays."""
 
 from __future__ import annotations
 

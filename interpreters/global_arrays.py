@@ -1,5 +1,6 @@
-"""Global arrays and their parts: every argument of an entry gets its part of the global input, and the results' parts
-make the global output. `run` and `run_ranks` differ only in who holds the parts."""
+"""Global arrays and their parts. In go global arrays by name; out come the parts for the arguments of each device.
+From the parts of results come global outputs. `run` and `run_ranks` differ only in the owner of each part, a device
+or a rank."""
 
 from __future__ import annotations
 

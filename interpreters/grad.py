@@ -1,5 +1,5 @@
-"""What the `grad` operators compute, once for every domain: numpy functions that also run on object arrays of exact
-scalars (only arithmetic and order are used), and the types of their results."""
+"""The `grad` operators on arrays, once for every domain. In go arrays, or object arrays of exact scalars; out come
+results, and from operand types result types. The numpy functions use only arithmetic and order."""
 
 from __future__ import annotations
 

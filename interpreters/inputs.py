@@ -1,4 +1,5 @@
-"""Arrays to run a program on, when nobody gives any: drawn from a seed, and valid for what the program does with them.
+"""Draws arrays to run a program on. In go a module and a seed; out come global arrays for arguments without given
+values, valid for the program's operators.
 
 Floating values are drawn so that every one of them matters in the outputs: were parameters as small as at the start of
 a training, a wrong gradient in a deep network would be too small to see. Integers that a program indexes with must lie

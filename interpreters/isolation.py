@@ -1,10 +1,10 @@
-"""Questions about operators and their answers, found in a fork of this process: a kernel that crashes, hangs or takes all memory ends the
-fork, and the question has no answer.
+"""Asks questions about operators in a fork of this process. In go functions that give a text; out come the texts, or
+no answer where a kernel crashes, hangs or takes all memory and so ends the fork.
 
-Kernels do not check all the integers and sizes that they are given, and discovery, and who draws indices, must give them some that nobody
-has tried. One fork
-answers question after question; where it ends early, another goes on behind the question that ended it. A fork limits itself, by
-signals and limits of the operating system that end it whatever code it is in."""
+Kernels do not check all the integers and sizes that they are given, and rule discovery and the drawing of indices
+must try untested ones. One fork answers question after question; where it ends early, another goes on behind the
+question that ended it. A fork limits itself, by signals and limits of the operating system that end it whatever code
+it is in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Labels: distinct numbers that an operator is run on to see which elements it moves, and where to."""
+"""Labels: distinct numbers that show which elements an operator moves, and where to. In go arrays; out come labelled
+arrays, and from results the place of each label."""
 
 from collections.abc import Sequence
 from typing import Any

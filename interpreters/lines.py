@@ -1,6 +1,7 @@
-"""Outlines what replicas compute independently. In goes a module over groups; out comes one in which every device has operations of its own (`ranks.explicit`),
-and what devices do while they do not communicate along some axes of the mesh is a function, called for the devices of each replica. So an analysis that
-walks a function once walks one replica for all."""
+"""Outlines the independent computations of replicas. In goes a module over groups; out comes one in which every
+device has operations of its own (`ranks.explicit`). Work without communication along some axes of the mesh becomes a
+function, called for the devices of each replica. So an analysis that walks a function once walks one replica for
+all."""
 
 from __future__ import annotations
 

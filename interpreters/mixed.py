@@ -1,4 +1,5 @@
-"""The mixed domain (DistIR, section 3.3): a value is a concrete array where it is known, and a type where it is not.
+"""The mixed domain (DistIR, section 3.3). In goes a module; out comes for every SSA value a concrete array where it
+is known, and a type where it is not.
 
 Shapes of a program are values of it: `Shape` of an abstract tensor is a concrete array, the arithmetic on it is
 evaluated, and `Reshape` of an abstract tensor by a concrete shape has an abstract result of known shape. A dimension

@@ -1,4 +1,5 @@
-"""The mixed domain inside graphs: what is known of the results of `If`, `Loop` and `Scan`, and of the values inside.
+"""The mixed domain inside graphs. In go an `If`, `Loop` or `Scan` and its operands, as arrays or types; out come its
+results and the values inside, as arrays or types.
 
 An `If` on a known condition gives what its branch gives, any other what holds for both branches. A `Loop` whose trip
 count or condition is known at every iteration is followed; any other, and a `Scan`, gives what holds however often it

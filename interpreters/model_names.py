@@ -1,5 +1,5 @@
-"""What a model calls an operation. In goes an operation, with what the calls around it say; out comes the path of its module in PyTorch, or of the one whose
-parameter it updates, or its node in ONNX.
+"""The model's names for operations. In goes an operation with the calls around it; out comes the path of its module
+in PyTorch (for an update, of the parameter's module), or its node in ONNX.
 
 Layers that are one function have the first one's names in its body. Their calls say how these differ: `dist.renamed = {"blocks.0" = "blocks.7"}`."""
 

@@ -1,5 +1,6 @@
-"""What a model asks of any machine. In goes a sequential program; out come the flops of its contractions by element type, each once however often the
-program computes it anew (activation checkpointing), and how many tokens a sample has. Model flops utilization is made of these."""
+"""The work of a model on any machine. In goes a sequential program; out come the flops of its contractions by
+element type, and the tokens of a sample. Each contraction counts once however often the program recomputes it
+(activation checkpointing). Model flops utilization is made of these."""
 
 from __future__ import annotations
 

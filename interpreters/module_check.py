@@ -1,5 +1,6 @@
-"""What one op cannot check by itself: SSA dominance (xDSL leaves it out), callees, recursion, call types, that every compute op has its values on
-one device and stream, and the result types of operators. `distir-opt` checks all but the last on every module, and again after passes."""
+"""Checks a whole module. In goes a module; out comes an error on the first bad op, where no op can check itself: SSA
+dominance (xDSL leaves it out), callees, recursion, call types, one device and stream for all values of a compute op,
+and the result types of operators. `distir-opt` checks all but the last on every module, and again after passes."""
 
 from __future__ import annotations
 

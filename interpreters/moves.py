@@ -1,5 +1,6 @@
-"""What changes a shape, and what a contraction contracts, in the operators of each dialect: an operation in; out come a reshape, permutation or broadcast, or
-letters as of an einsum. Out come also such operations, for what a pass has to bring into another shape."""
+"""Recognises and makes changes of shape in each operator dialect. In goes an operation; out comes a reshape,
+permutation or broadcast, or for a contraction its letters as of an einsum. For passes: in go a value and a shape;
+out come operations that give the value in that shape."""
 
 from __future__ import annotations
 

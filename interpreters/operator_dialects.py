@@ -1,13 +1,14 @@
-"""Where the meaning of each operator dialect is: the one place in which an interpreter learns of a new one. A dialect of another package
-joins by `register_meaning`, single operations by `register_implementations` (`distir.dialects.plugins`).
+"""Finds the meaning of an operator dialect. In goes a dialect's name and a domain; out comes a function. It is the
+one place in which an interpreter learns of a new dialect. A dialect of another package joins by `register_meaning`,
+single operations by `register_implementations` (`distir.dialects.plugins`).
 
-    reference   run(op, arrays, floats) -> arrays               what it computes (`distir.interpreters.reference`)
+    reference   run(op, arrays, floats) -> arrays               results (`distir.interpreters.reference`)
     types       infer(op, operand types) -> result types        (`distir.interpreters.mixed`)
     exact       run(op, arrays) -> arrays                       as reference, on arrays of residues (discovery)
     checked     run(op, arrays) -> arrays                       as reference, raising on an index out of range (discovery, draws)
     kept        kept(op, arrays) -> {operand: array}            integers that another operator gave on the others (discovery)
     work        work(op) -> Work | None                         flops of contractions; None: the default holds
-    is_loops    is_loops(op) -> bool                            whether that default, a flop for each element, is about what it does
+    is_loops    is_loops(op) -> bool                            whether that default, a flop for each element, is about right
 
 Modules are imported when an operation of the dialect is first met: a program without `aten` never imports torch."""
 

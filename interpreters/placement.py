@@ -1,5 +1,6 @@
-"""The placement domain: every value is the device and stream where it lives. `@impl(AllReduceOp)` says where an op's
-results come out and what it requires of its operands; every other op is a compute op, which stays where they are.
+"""The placement domain. In goes a module; out comes the device and stream of each value. `@impl(AllReduceOp)` gives
+the places of an op's results and checks its operands'; every other op is a compute op, which stays where its
+operands are.
 
 A call is understood once per (callee, placements of its arguments in the callee's own numbering), then relocated."""
 

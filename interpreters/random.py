@@ -1,12 +1,12 @@
-"""What the `random` operators compute: a hash of the key and of one position per dim, in numpy's 64-bit integers.
+"""The `random` operators on arrays. In go a key and positions; out comes a draw per element: a hash of the key and
+of one position per dim, in numpy's 64-bit integers.
 
     h = mix(key + GAMMA);  for each dim, outermost first:  h = mix(h + (position + 1) * GAMMA)
 
 so the draws along a dim are the SplitMix64 stream that starts at what the dims before have given, and every index has a
 stream of its own below it. `mix` is a bijection: no two positions of a dim share a stream. SplitMix64 and its constants:
 Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014, figure 17 (mix: Stafford's variant 13).
-The same function over tensors is in
-`random_tensors`.
+The same function over tensors is in `random_tensors`.
 """
 
 from __future__ import annotations

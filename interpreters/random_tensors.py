@@ -1,6 +1,7 @@
-"""The hash of `distir.interpreters.random` over torch tensors, on any device: signed 64-bit integers that wrap around.
+"""The `random` operators on torch tensors, on any device. In go a key and positions; out come the draws of
+`distir.interpreters.random`, from signed 64-bit integers that wrap around.
 
-It is what ranks compute with, and what a model's dropout becomes while it is traced (`frontends.pytorch.draws`)."""
+Ranks compute with it, and a model's dropout becomes it while it is traced (`frontends.pytorch.draws`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Programs over groups whose devices do the same (`#dist.on<0:8>`), written out: in goes a module over groups, out comes one in which
-every device has operations of its own. What runs, checks or projects a program asks for that (`explicit`); the simulator does not."""
+"""Writes out groups whose devices do the same (`#dist.on<0:8>`). In goes a module over groups; out comes one in
+which every device has operations of its own. Executors, checks and projection ask for it (`explicit`); the simulator
+does not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The reference executor: concrete arrays through a program of any level, to know what it computes.
+"""The reference executor. In go a program of any level and global input arrays by name; out come global output
+arrays by name.
 
-Inputs and outputs are global arrays by name, whatever the level; an argument that has no input gets the value that the
-module carries (its weights). `run` takes levels 1 to 3, `run_ranks` the programs of all ranks (level 4).
+An argument without an input gets the value that the module carries (its weights). `run` takes levels 1 to 3,
+`run_ranks` the programs of all ranks (level 4).
 """
 
 from __future__ import annotations

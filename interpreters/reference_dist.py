@@ -1,5 +1,5 @@
-"""The reference executor's `dist`: each op over the concrete arrays of all devices (level 3), and the local ops, which
-rank programs (level 4) keep. Where a value lives does not matter here."""
+"""The reference executor's `dist`. In go an op and the concrete arrays of all devices (level 3); out come its
+results. Rank programs (level 4) keep the local ops. The device of a value does not matter here."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The reference executor's `rank`: rank programs (level 4) run together in one process. Each is a walk that stops at
-its communication; when every member of a group has stopped at the same one, the operation happens and all go on.
+"""The reference executor's `rank`. In go the programs of all ranks (level 4) with their arguments; out come each
+program's results. They run together in one process: each is a walk that stops at its communication; when every
+member of a group has stopped at the same one, the operation happens and all go on.
 
 Ranks take turns in a fixed order. If none can go on, that is a deadlock, and it is reported instead of waited for."""
 

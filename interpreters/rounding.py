@@ -1,5 +1,5 @@
-"""Element types inside of programs, which a comparison in one type does not see: two programs go in; the operators come out that the second
-computes in a type with fewer digits, or a smaller range, than any in which the first one computes."""
+"""Finds rounding inside of programs, which a comparison in one type does not see. In go two programs; out come the
+operators that the second computes in a type with fewer digits, or a smaller range, than all types of the first."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Equal attributes and arrays as one object each, so that what is keyed by them is looked up without comparing contents: the
-mixed domain's memory of what operations give."""
+"""Interns attributes and arrays. In goes an attribute or small array; out comes one object for all equal ones, so
+that lookups compare no contents. The mixed domain remembers the results of operations by it."""
 
 from __future__ import annotations
 

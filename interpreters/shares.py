@@ -1,5 +1,5 @@
-"""How much of a program one device is left with: a sequential and a distributed program go in; the share of parameters, or of flops, of the
-device that has most comes out."""
+"""The share of a program on its fullest device. In go a sequential and a distributed program; out comes the largest
+share of one device, of parameters or of flops."""
 
 from __future__ import annotations
 

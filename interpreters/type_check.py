@@ -1,5 +1,5 @@
-"""The result types of operators. Operations go in; the first whose declared result types are not those that its meaning infers from its operands is an
-error."""
+"""Checks the result types of operators. In go operations; out comes an error on the first with other result types
+than its meaning infers from its operands."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The walk that domains share: xDSL's interpreter with symbols in a dictionary, values freed at their last use, and one
-default implementation for operator ops. A domain is a set of `InterpreterFunctions` on it:
+"""The walk that domains share. In go a module, a domain's implementations and arguments; out come results in that
+domain. It is xDSL's interpreter with symbols in a dictionary, values freed at their last use, and one default
+implementation for operator ops. A domain is a set of `InterpreterFunctions` on it:
 
     walk = Walk(module, default=run_operator)
     walk.register_implementations(DistFunctions())          # @impl(AllReduceOp) ...

@@ -1,4 +1,5 @@
-"""The values of parameters: beside the program, never in it.
+"""The values of parameters: beside the program, never in it. In go arrays by name; out come a file or an attached
+table, and the arrays again.
 
 In a file they are `PROGRAM.safetensors` next to `PROGRAM.mlir`, named by the module attribute `dist.weights`. In memory
 they are attached to the ModuleOp *object*: a table with weak keys holds them, so they go when the module goes, and stay

@@ -1,8 +1,9 @@
-"""The work of one operation, from its types: which kind of kernel it is, its flops, and the bytes that it moves.
+"""The work of one operation. In goes an operation; out come its kind of kernel, its flops, and its bytes, from its
+types.
 
 The default holds for any operator: it reads its operands, writes its results and does one flop per result element.
-Contractions say more (`WorkFunctions`, where an operator joins by `@impl`). What a unit of work costs is a cost model's
-business (`distir.interpreters.cost_models`).
+Contractions say more (`WorkFunctions`, where an operator joins by `@impl`). A cost model prices the work
+(`distir.interpreters.cost_models`).
 """
 
 from __future__ import annotations

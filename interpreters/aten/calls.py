@@ -1,9 +1,10 @@
-"""An operation of the `aten` dialect as a call of its operator in torch: the way all domains of `aten` compute.
+"""Compiles an operation of the `aten` dialect. In goes the operation; out comes a function of torch tensors that
+calls its operator. All domains of `aten` compute this way.
 
     compute = compile_call(op)
     results = compute([a, b])        # torch tensors, in the order of the operands; None for a result of type none
 
-The tensors say what is computed: data, shapes alone (the meta device), or exact scalars (`aten_exact`).
+The tensors decide the domain: data, shapes alone (the meta device), or exact scalars (`aten.exact`).
 """
 
 from __future__ import annotations

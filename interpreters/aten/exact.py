@@ -1,16 +1,18 @@
-"""Operators of ATen over exact scalars (`exact_scalars`), without a line per operator.
+"""Operators of ATen over exact scalars (`exact.scalars`), without a line per operator. In go an operation and arrays
+of residues; out come exact arrays.
 
-An operator arrives at `ExactTensor.__torch_dispatch__`, and what it is, is seen from what it does, cheapest first:
+An operator arrives at `ExactTensor.__torch_dispatch__`. Its kind is seen from its behaviour, the cheapest test
+first:
 
     it moves elements     its results, run on distinct numbers twice, are those numbers at the same places (views, gathers,
                           concatenations, masks with a constant): the exact elements are moved alike
     it decomposes         torch's own decomposition runs, over exact tensors, down to `prims`
     it is multilinear     a sum of products of its operands (contractions, convolutions, scatters): the 61 bits of the scalars are
                           cut in limbs that doubles multiply and add exactly (`multilinear`)
-    it is elementwise     (torch tags it so): a function of its elements of which nothing is known
+    it is elementwise     (torch tags it so): an uninterpreted function of its elements
 
-Anything else raises TypeError. Of `prims`, the ring, the order and reductions over them are given by `exact_prims`; all other
-elementwise ones are functions of which nothing is known.
+Anything else raises TypeError. Of `prims`, the ring, the order and reductions over them are in `exact.prims`; all
+other elementwise prims are uninterpreted functions.
 """
 
 from __future__ import annotations

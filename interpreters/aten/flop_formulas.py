@@ -1,4 +1,5 @@
-"""Flops of an `aten` operation that is no matrix product, by the formula of torch.utils.flop_counter, which takes torch."""
+"""Flops of an `aten` operation that is no matrix product. In go the operation and its shapes; out come flops, by the
+formula of torch.utils.flop_counter, which takes torch."""
 
 from __future__ import annotations
 

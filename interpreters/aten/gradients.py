@@ -1,8 +1,10 @@
-"""Whether the operands of a gradient operator of ATen fit together, which its own inference of shapes may not look at.
+"""Checks operands of ATen's gradient operators, since their own inference of shapes may not. In go an operator and
+its arguments; out comes an error where they do not fit together, and the integers among the forward's results
+(places of maxima).
 
-`foo_backward` takes the gradient of the first result of `foo` first, then what `foo` took, under the same names, and
-results of `foo` that were kept. So `foo` on meta tensors says what shapes those must have: the gradient of a convolution
-takes any there, and its kernel then reads outside of the smaller batch.
+`foo_backward` takes the gradient of the first result of `foo` first, then the operands of `foo`, under the same
+names, and results of `foo` that were kept. So `foo` on meta tensors gives the right shapes of all. The gradient of a
+convolution itself takes any, and its kernel then reads outside of the smaller batch.
 """
 
 from __future__ import annotations

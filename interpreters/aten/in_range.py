@@ -1,5 +1,6 @@
-"""An operation of the `aten` dialect whose kernel does not check indices: the operation and arrays go in; its results come out, or what
-torch's decomposition of it raises on these arrays, before the kernel sees them."""
+"""Runs an operation of the `aten` dialect that may have indices out of range, which its kernel does not check. In go
+the operation and arrays; out come its results, or the error of torch's decomposition on these arrays, before the
+kernel sees them."""
 
 from __future__ import annotations
 

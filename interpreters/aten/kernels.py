@@ -1,4 +1,5 @@
-"""Kernels of operators that ATen declares and torch has for one kind of device only, by operators that it has for all."""
+"""Kernels of operators that torch has for one kind of device only. In go tensors of any device; out come results, by
+operators that torch has for all devices."""
 
 from __future__ import annotations
 

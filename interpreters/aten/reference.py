@@ -1,4 +1,5 @@
-"""What one operation of the `aten` dialect computes on arrays, by calling the operator in torch; on exact scalars, `aten_exact`.
+"""Runs one operation of the `aten` dialect. In go the operation and arrays; out come arrays, by the operator in
+torch, or on exact scalars by `aten.exact`.
 
 A program has values, not memory, so operators are given contiguous operands.
 """

@@ -1,6 +1,8 @@
-"""Types of the results of an `aten` operation, by running its operator on meta tensors: shapes without data.
+"""Infers the result types of an `aten` operation. In go the operation and its operand types; out come result types,
+by running the operator on meta tensors: shapes without data.
 
-Kept by (operator, properties, types of the operands), because many operators infer in Python, in milliseconds."""
+Results are kept by (operator, properties, types of the operands), because many operators infer in Python, in
+milliseconds."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The work of `aten` contractions: the matrix products that each is carried out as, or flops by the formulas of torch.utils.flop_counter
-where a product has no rows and columns; everything else moves bytes."""
+"""The work of `aten` contractions. In goes an operation; out come its matrix products, or flops by the formulas of
+torch.utils.flop_counter where a product has no rows and columns. Every other operator moves bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost models: how long work and messages take on a machine.
+"""Cost models. In goes an operation's work, or a message and its devices; out come seconds on a machine.
 
 A model is a class with one method per *kind* of operation, constructed from a `Machine`; local operations see
 one whose devices are all like theirs (`CostModel.on`). `analytic` is the default; a

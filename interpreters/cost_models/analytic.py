@@ -1,8 +1,9 @@
-"""`analytic`: a saturating roofline with alignment penalties, a kernel floor and a host that issues one operation at a
-time, and alpha-beta collectives over a hierarchy of links (`collective_algorithms`).
+"""`analytic`: in go flops, bytes and shapes; out come seconds. The model is a saturating roofline with alignment
+penalties, a kernel floor and a host that issues one operation at a time, and alpha-beta collectives over a hierarchy
+of links (`collective_algorithms`).
 
-Nothing is fitted to whole programs: every parameter is a number of the machine file. Formulas are pure in flops, bytes and
-shapes, each of which may be a numpy array of integers: one value per batch size.
+Nothing is fitted to whole programs: every parameter is a number of the machine file. Formulas are pure in flops,
+bytes and shapes. Each may be a numpy array of integers: one value per batch size.
 
 **The host.** A device starts no operation before the host has issued it, and the host issues one per `dispatch_seconds`. As
 two clocks that is `host += dispatch; start = max(host, device)`. We take `max(dispatch, own time)` of each operation. It is

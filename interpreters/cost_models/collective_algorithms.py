@@ -1,5 +1,6 @@
-"""How long collectives take on a machine's levels: for each the algorithms that libraries have, of which the cheapest is
-taken, as libraries do (NCCL's `src/graph/tuning.cc` compares the same formulas). Nothing else uses the links meanwhile.
+"""Times of collectives and messages. In go a kind, bytes and devices; out come seconds on a machine's levels, by the
+cheapest of the libraries' algorithms. Libraries choose so too (NCCL's `src/graph/tuning.cc` compares the same
+formulas). Nothing else uses the links meanwhile.
 
 All times are alpha-beta: steps, each with the latency of its link, and the bytes of the busiest link over its bandwidth
 (Hockney, "The communication challenge for MPP", Parallel Computing 1994). `bytes` may be numpy arrays: the choice is then

@@ -1,10 +1,12 @@
-"""`distir`: the cost model of the original DistIR (github.com/microsoft/dist-ir, `executor/cost_model.py` at 7cfa1b0),
-formula by formula, so that its published simulations can be reproduced. Time is a regression over sizes: with f flops per
-second, w bytes per second, s bytes per element, 1 / f, 1 / w and the launch constant are its coefficients.
+"""`distir`: the cost model of the original DistIR (github.com/microsoft/dist-ir, `executor/cost_model.py` at
+7cfa1b0), formula by formula, so that its published simulations can be reproduced. In go sizes; out come seconds, by
+a regression: with f flops per second, w bytes per second, s bytes per element, 1 / f, 1 / w and the launch constant
+are its coefficients.
 
-What is odd in the formulas is the original's and is kept: see `docs/cost_models.md` for the list. On the machine whose
-calibration was recovered (`distir_dgx2.toml`) the constants are the authors'; on any other they are the machine file's
-(matmul peak and memory bandwidth as reached, link bandwidth), with the original's uncalibrated formulas for collectives.
+Odd formulas are the original's and are kept: see `docs/cost_models.md` for the list. On the machine whose
+calibration was recovered (`distir_dgx2.toml`) the constants are the authors'; on any other they are the machine
+file's (matmul peak and memory bandwidth as reached, link bandwidth), with the original's uncalibrated formulas for
+collectives.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Object arrays of exact scalars (`exact_scalars`): how they are made, and for primitives of JAX (`jax_arrays`) how an operator that
-only moves elements is recognised and done to them. Operators of ATen have residues in place of scalars (`aten_exact`)."""
+"""Object arrays of exact scalars (`exact.scalars`). In go numbers; out come such arrays. For primitives of JAX
+(`jax.arrays`): in goes an operator; if it only moves elements, out come its results on the scalars. Operators of
+ATen have residues in place of scalars (`aten.exact`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Operators that are sums of products of their operands, run on exact scalars by means of doubles.
+"""Runs operators that are sums of products of their operands on exact scalars, by means of doubles. In go an
+operator on doubles and arrays of residues; out come residues.
 
-Contractions, convolutions, scatters and the like: `f(x, w, b) = x * w + b`. Each operand is cut in limbs of a few bits, which doubles
-multiply and add exactly, and what the operator makes of them is put together again. That it is such an operator is seen from what it
-does to a few random numbers."""
+Contractions, convolutions, scatters and the like: `f(x, w, b) = x * w + b`. Each operand is cut in limbs of a few
+bits, which doubles multiply and add exactly, and the operator's results on limbs are put together again. Its results
+on a few random numbers show whether an operator is a sum of products."""
 
 from __future__ import annotations
 

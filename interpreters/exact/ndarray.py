@@ -1,5 +1,6 @@
-"""Arrays of exact scalars that numpy code runs on as on numbers: residues, with the field's arithmetic. What the code makes of them without arithmetic (cuts,
-moves, concatenations) they have from numpy; functions of one element, of which nothing is known, are opaque."""
+"""Arrays of exact scalars for numpy code. In goes an array of type `EXACT`; out comes an array that computes with
+residues in the field's arithmetic, and back. Operations without arithmetic (cuts, moves, concatenations) are
+numpy's; functions of one element are opaque."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Torch's `prims` over residues: the ring, the order, and reductions over them. All other prims that are elementwise are functions of
-which nothing is known (`aten_exact`)."""
+"""Torch's `prims` over residues. In go residues; out come residues: the ring, the order, and reductions over them.
+All other elementwise prims are uninterpreted functions (`aten.exact`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Arrays of exact scalars: elements of the field of integers modulo 2^61 - 1 as int64 arrays, with the arithmetic, the order and the
-uninterpreted functions of `exact_scalars` on whole arrays.
+"""Arrays of exact scalars: elements of the field of integers modulo 2^61 - 1 as int64 arrays. In go residues or
+numbers; out come residues, by the arithmetic, the order and the uninterpreted functions of `exact.scalars` on whole
+arrays.
 
 Outside of an operator they have the type `EXACT`, which can be cut, moved and put together like any other, but is taken for numbers by
 nobody. Products are put together from halves of 31 and 30 bits, since 2^61 = 1 in the field: no element leaves 64 bits."""

@@ -1,11 +1,12 @@
-"""An exact scalar: an element of the field of integers modulo 2^61 - 1, to be put into numpy object arrays.
+"""An exact scalar: an element of the field of integers modulo 2^61 - 1, for numpy object arrays. In goes a number;
+out comes a scalar.
 
 numpy code runs on such arrays unchanged: operators call `+`, `*` and the like, `np.exp` calls the method `exp`,
-`np.max` compares. A ring identity that does not hold is accepted with probability degree / 2^61 (Schwartz, Zippel), so
-a probe needs no tolerance and no second draw. What is not a ring operation is uninterpreted: a transcendental function
+`np.max` compares. A ring identity that does not hold is accepted with probability degree / 2^61 (Schwartz, Zippel),
+so a probe needs no tolerance and no second draw. All other operations are uninterpreted: a transcendental function
 is a keyed hash of its argument, and the order is that of a keyed hash, total but blind to addition. That makes the
-probe conservative: `relu(a) + relu(b)` and `relu(a + b)` differ. A cast to a machine number raises, so code that needs
-one is seen to need it.
+probe conservative: `relu(a) + relu(b)` and `relu(a + b)` differ. A cast to a machine number raises, so code that
+needs one is seen to need it.
 """
 
 from __future__ import annotations

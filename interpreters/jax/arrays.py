@@ -1,8 +1,9 @@
-"""Primitives of JAX as numpy functions, for discovery: on object arrays of exact scalars, which XLA does not take, and on
-doubles, without XLA's 30 ms for each new shape. What a rule needs to be found exactly is here: the ring, the order,
-reductions, contractions and views. Of the others, what moves elements and what is elementwise is seen from what JAX makes of
-them. Discovery asks JAX itself for types first, so operands fit here; and rules found here are executed with JAX's own
-primitives (`tests/unit/rules/test_soundness.py`)."""
+"""Primitives of JAX as numpy functions, for discovery. In go an operation and arrays: object arrays of exact
+scalars, which XLA does not take, or doubles, without XLA's 30 ms for each new shape. Out come its results. Written
+here are the primitives that rules need exactly: the ring, the order, reductions, contractions and views. For the
+others, JAX's results show which move elements and which are elementwise. Discovery asks JAX itself for types first,
+so operands fit here; and rules found here are executed with JAX's own primitives
+(`tests/unit/rules/test_soundness.py`)."""
 
 from __future__ import annotations
 

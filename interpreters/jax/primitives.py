@@ -1,4 +1,5 @@
-"""The `jax` dialect in the domains of arrays and types: primitives are bound, and their abstract evaluation is asked.
+"""Runs operations of the `jax` dialect by JAX itself. In go an operation and arrays, or operand types; out come
+arrays, by binding the primitive, or result types, by its abstract evaluation.
 
 JAX computes in the types that a program names, so 64-bit types are enabled for the time of each question."""
 

@@ -1,10 +1,11 @@
-"""Primitives on small arrays by StableHLO's own reference interpreter, which comes with jaxlib: compiling one costs XLA
-40 ms for each new shape, interpreting it 6 ms, nearly all of it the lowering. Discovery and shape arithmetic are made of small arrays.
-Of larger ones, and of those with much work for each element (a convolution), XLA compiles with all optimizations left out, which takes a
-quarter of the time.
+"""Runs primitives on small arrays, by StableHLO's own reference interpreter, which comes with jaxlib. In go a
+traceable function and arrays; out come arrays. Compiling one costs XLA 40 ms for each new shape, interpreting it 6
+ms, nearly all of it the lowering. Discovery and shape arithmetic are made of small arrays. Larger ones, and
+operations with much work for each element (a convolution), XLA compiles with all optimizations left out, which takes
+a quarter of the time.
 
-The interpreter ends the process on an operation that it does not know, and on some cases of those that it knows, so only programs of the
-operations listed here, each seen to work, are given to it, without those cases."""
+The interpreter ends the process on an unknown operation, and on some cases of known ones. So it gets only programs
+of the operations listed here, each seen to work, without those cases."""
 
 from __future__ import annotations
 

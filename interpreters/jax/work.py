@@ -1,5 +1,5 @@
-"""The work of contractions of the `jax` dialect, as the matrix products that they are carried out as; flops are those of XLA's
-HloCostAnalysis, two per multiply-add."""
+"""The work of contractions of the `jax` dialect. In goes an operation; out come its matrix products. Flops are those
+of XLA's HloCostAnalysis, two per multiply-add."""
 
 from __future__ import annotations
 

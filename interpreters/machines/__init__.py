@@ -1,4 +1,5 @@
-"""Machines: what the cost models know about hardware, read from TOML files in which every number has a source.
+"""Machines: the figures of hardware that cost models use. In goes a machine's name or a TOML file; out comes a
+`Machine`, in which every number has a source.
 
 Each built-in machine is a file of this folder; a user's own (`distir calibrate` writes one) has the same form, which
 `docs/cost_models.md` describes and `reading` checks:

@@ -1,5 +1,6 @@
-"""What a machine is: groups of devices, and the levels that connect them. Sizes are bytes, times seconds, rates per second;
-`reading` makes machines from files, `writing` files from machines."""
+"""The classes of a machine: groups of devices, and the levels that connect them. In go devices of a machine; out
+come their figures and the level between them. Sizes are bytes, times seconds, rates per second; `reading` makes
+machines from files, `writing` files from machines."""
 
 from __future__ import annotations
 

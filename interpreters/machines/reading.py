@@ -1,5 +1,5 @@
-"""Machine files: from TOML to a `Machine`, every number with its source. A bad file ends in one line that names the
-file, the key, what was expected there and what was found."""
+"""Reads machine files. In goes TOML; out comes a `Machine`, every number with its source. A bad file ends in one
+line that names the file, the key, the expected value and the value found."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Numbers of a machine that are other than its file says: `--set KEY=VALUE`. In go the file's tables and such texts, with keys as `distir machines
-NAME` prints them or their last parts (`node.bandwidth`); out come the tables with these values in their place, whose source is the setting. `0.5x` is half of
-what the file says, also of what was measured on a link."""
+"""Sets numbers of a machine: `--set KEY=VALUE`. In go the file's tables and such texts, with keys as `distir
+machines NAME` prints them or their last parts (`node.bandwidth`); out come the tables with these values, whose
+source is the setting. `0.5x` is half of the file's number, also for measured figures of a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Machine files from machines: what `reading` reads, every number with its source. Of machines of one kind of device."""
+"""Writes machine files. In goes a machine with one kind of device; out comes the text of its file, which `reading`
+reads, every number with its source."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What the ONNX operators with graphs inside do: `If`, `Loop`, `Scan` and `SequenceMap`, in any domain of values.
+"""Runs ONNX operators with graphs inside, `If`, `Loop`, `Scan` and `SequenceMap`, in any domain. In go an op and its
+operands; out come its results.
 
-The operands of such an op are followed by the values that its graphs use from outside (`walk.values_read`). `run` gives
-the results of one op of a body; a domain passes its own. onnx's reference evaluator is not asked: in 1.23.2 its Loop
-stacks results of two dims wrongly and takes an absent condition for false.
+The operands of such an op are followed by the values that its graphs use from outside (`walk.values_read`). `run`
+gives the results of one op of a body; a domain passes its own. onnx's reference evaluator is not asked: in 1.23.2
+its Loop stacks results of two dims wrongly and takes an absent condition for false.
 """
 
 from collections.abc import Callable, Mapping, Sequence

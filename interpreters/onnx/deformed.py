@@ -1,5 +1,6 @@
-"""Deformable convolution of the `onnx` dialect: arrays go in, and out comes what onnx defines, all places of the kernel at once. The reference
-evaluator of the onnx package (1.23.2) samples place by place in Python, which takes a second for a few rows."""
+"""Deformable convolution of the `onnx` dialect. In go arrays; out comes the result that onnx defines, all places of
+the kernel at once. The reference evaluator of the onnx package (1.23.2) samples place by place in Python, which
+takes a second for a few rows."""
 
 from __future__ import annotations
 

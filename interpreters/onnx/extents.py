@@ -1,5 +1,6 @@
-"""Extents that the definition of an operator wants equal, and that onnx's own inference of types (1.23.2) does not compare: without
-this a program that cannot run has types, and rules are looked for at shapes at which nothing runs."""
+"""Checks extents that an operator's definition wants equal. In go an ONNX operation and its operand shapes; out
+comes the disagreement in words, or None. onnx's own inference of types (1.23.2) does not compare them: without this
+check a program that cannot run has types, and rules are looked for at shapes at which nothing runs."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,5 +1,5 @@
-"""Operators of the `onnx` dialect that the reference evaluator of the onnx package (1.23.2) computes wrong, or not as far as they are
-defined. Arrays are of any number type, exact scalars (objects) included."""
+"""Replaces operators that the reference evaluator of the onnx package (1.23.2) computes wrongly, or in part. In go
+arrays of any number type, exact scalars (objects) included; out come the results that ONNX defines."""
 
 from __future__ import annotations
 

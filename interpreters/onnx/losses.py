@@ -1,6 +1,6 @@
-"""Losses of the `onnx` dialect. The reference evaluator of the onnx package (1.23.2) takes labels that are no classes, each otherwise
-(scores from the end, a weight from the next class), goes through places one by one in Python, and has logarithms of 0 where scores
-differ by some hundred."""
+"""Losses of the `onnx` dialect. In go scores, labels and weights; out come losses. The reference evaluator of the
+onnx package (1.23.2) takes labels that are no classes, each otherwise (scores from the end, a weight from the next
+class), goes through places one by one in Python, and has logarithms of 0 where scores differ by some hundred."""
 
 from __future__ import annotations
 

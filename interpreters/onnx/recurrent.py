@@ -1,5 +1,6 @@
-"""Recurrent layers of the `onnx` dialect with a length for each sequence of a batch, which the reference evaluator of the onnx package
-(1.23.2) does not look at. It has neither clipping nor other activations of gated layers; they are refused here, not left out."""
+"""Recurrent layers of the `onnx` dialect. In go sequences of a batch with a length for each; out come their states.
+The reference evaluator of the onnx package (1.23.2) ignores the lengths. It has neither clipping nor other
+activations of gated layers; they are refused here, not left out."""
 
 from __future__ import annotations
 

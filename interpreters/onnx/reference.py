@@ -1,4 +1,5 @@
-"""What one operation of the `onnx` dialect computes on arrays, by the reference evaluator of the onnx package.
+"""Runs one operation of the `onnx` dialect. In go the operation and arrays; out come arrays, by the reference
+evaluator of the onnx package.
 
 Executors call `run_onnx` for each operation. Evaluators are built once per operator, attributes and element types, and
 kept: building one takes longer than most small operations.

@@ -1,4 +1,5 @@
-"""The types that one operation of the `onnx` dialect gives, by onnx's own inference, with the operands that are known.
+"""Infers the result types of an `onnx` operation. In go the operation and its operands, as arrays or types; out come
+result types, by onnx's own inference.
 
 Answers are kept by operator, attributes, operand types and the values of small operands.
 """

@@ -1,5 +1,6 @@
-"""Operators of the `onnx` dialect that slide a window: convolution and pooling. In go arrays of any number type, exact scalars (objects)
-included; out comes what onnx defines, computed one place of the window at a time, so that memory is that of the result.
+"""Operators of the `onnx` dialect that slide a window: convolution and pooling. In go arrays of any number type,
+exact scalars (objects) included; out comes the result that onnx defines. It is computed one place of the window at a
+time, so that memory is that of the result.
 
 They replace those of the reference evaluator of the onnx package (1.23.2), which unfolds whole convolutions, and takes other extents than
 onnx infers where windows are dilated or padded to the same size."""

@@ -1,5 +1,5 @@
-"""Which ONNX operators without flops of their own are priced about right as a flop for each element. In goes an operation; out comes whether its
-operator does a few flops for each element that it reads or writes. Flops of contractions are in `interpreters/work`."""
+"""Prices ONNX operators without flops of their own. In goes an operation; out comes whether a flop for each element
+that it reads or writes is about right. Flops of contractions are in `interpreters/work`."""
 
 from __future__ import annotations
 

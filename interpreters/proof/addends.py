@@ -1,5 +1,6 @@
-"""Which addend of a result a shard of an operation computes. In: the operation's template and rule, its operands, and the blocks of factors
-that the shard has. Out: the weights of what it has summed, of each result; None where the result is no addend."""
+"""Finds the partial sum (addend) that a shard of an operation computes. In: the operation's template and rule, its
+operands, and the blocks of factors that the shard has. Out: for each result, the weights of the indices summed; None
+where the result is whole."""
 
 from __future__ import annotations
 

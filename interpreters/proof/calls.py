@@ -1,8 +1,8 @@
-"""Arguments of a call as its function need not know them. In: the values of a call's operands. Out: values in which terms, index sets and
-weights are opaque, so that calls for other rows (of another microbatch, of another replica) and for another layer's weights are one; and
-what the opaque ones stand for.
+"""Abstracts the arguments of a call, so that calls for other rows (of another microbatch, of another replica) and
+for another layer's weights are one. In: the values of a call's operands. Out: values with opaque terms, index sets
+and weights, and the meaning of each opaque one.
 
-What differs between devices stays as it is, as does what the function was found to need."""
+Differences between devices stay, as do index sets and weights that the function was found to need."""
 
 from __future__ import annotations
 

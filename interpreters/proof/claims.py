@@ -1,5 +1,6 @@
-"""What a distributed program claims, and whether it holds. In: the sequential and the distributed module (or those of all ranks). Out: a
-`Proof`: every argument is the part of the input that `dist.part` says; so is every result, of the output or update of its name."""
+"""Checks the claims of a distributed program. In: the sequential and the distributed module (or those of all ranks).
+Out: a `Proof`: every argument is the part of the input that `dist.part` says; so is every result, of the output or
+update of its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constants of the sequential program and their parts. In: shards of constants, or indices. Out: the arrays that they are."""
+"""Constants of the sequential program and their parts. In: shards of constants, or indices. Out: their arrays."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Which indices of a dim a shard has. In: ranges of a global dim, or of a set that a function does not know (its caller's). Out:
-their slices, joins, products and quotients, each a list of indices in the shard's own order.
+"""The indices of a dim that a shard has. In: ranges of a global dim, or of a set that only a function's caller
+knows. Out: their slices, joins, products and quotients, each a list of indices in the shard's own order.
 
-Sets are interned: equal ones are one object. A set that a function is not told is an opaque base, of which only the size and the extent
-of the dim are known: what is proven of it holds for every set of that size, so that a body is walked once for all microbatches and
-replicas. Where its content matters, `Mismatch` names the bases and the walk is repeated with what the caller knows."""
+Sets are interned: equal ones are one object. A set that a function is not told is an opaque base: only its size and
+the extent of the dim are known. A proof with it holds for every set of that size, so that a body is walked once for
+all microbatches and replicas. Where its content matters, `Mismatch` names the bases and the walk is repeated with
+the caller's knowledge."""
 
 from __future__ import annotations
 

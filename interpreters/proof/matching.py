@@ -1,5 +1,6 @@
-"""One local operation as a shard of an operation of the sequential program. In: a template with its rule, and what the operands are.
-Out: which indices of the results it computes, and which addend. Mismatch says why it is no shard of it.
+"""Matches a local operation as a shard of an operation of the sequential program. In: a template with its rule, and
+the values of the operands. Out: the indices and the partial sum of each result that it computes; or `Mismatch`, with
+the reason.
 
 A rule says that its operation can be cut along a factor into consecutive shards of any sizes. So it computes each block of the factor from that
 block of the operands, and any list of blocks, in any order, may stand for one shard."""

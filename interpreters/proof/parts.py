@@ -1,8 +1,8 @@
-"""Attention on some of the keys. In: an attention of the sequential program with its rule. Out: the rule by which it runs on parts of the keys, and what
-`attention.combine` makes of the results for two parts.
+"""Attention on some of the keys. In: an attention of the sequential program with its rule. Out: the rule by which it
+runs on parts of the keys, and the results of `attention.combine` for two parts.
 
-Results for parts are no addends: what gives them is a template of its own, and its results are in `Part`, which nothing else takes. Weights over the
-keys say which a part has; a result that has each key once is that of the attention."""
+Results for parts are no partial sums: their template is one of its own, and they are in `Part`, which nothing else
+takes. Weights over the keys say which a part has; a result that has each key once is that of the attention."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The distributed program over shards of terms. In: its module, the library of the sequential program, and what the arguments are. Out: what
-the results are, as far as every operation is shown to be a shard of one of the sequential program.
+"""Walks the distributed program over shards of terms. In: its module, the library of the sequential program, and the
+values of the arguments. Out: the values of the results, where every operation is shown to be a shard of one of the
+sequential program.
 
-A function is walked once for what its arguments are, but for the rows that they have (`calls`)."""
+A function is walked once for equal arguments, whatever rows they have (`calls`)."""
 
 from __future__ import annotations
 

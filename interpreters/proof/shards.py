@@ -1,5 +1,5 @@
-"""What communication and local operations do to shards: the functions of `distir.interpreters.collectives`, over shards instead of arrays,
-and what stands before and after a lookup."""
+"""Communication and local operations on shards. In: shards of terms. Out: shards, by the functions of
+`distir.interpreters.collectives` over shards instead of arrays, and by the operations before and after a lookup."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Operations of the sequential program as templates. In: its operations, their types and rules. Out: for each distinct one, what a local
-operation must look like to be its shard: name, properties, regions, types, and the factors of its rule with their extents."""
+"""Operations of the sequential program as templates. In: its operations, their types and rules. Out: for each
+distinct one, the form of a local operation that is its shard: name, properties, regions, types, and the factors of
+its rule with their extents."""
 
 from __future__ import annotations
 

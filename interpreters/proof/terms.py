@@ -1,5 +1,6 @@
-"""The sequential program as terms. In: its module. Out: templates of its operations, the term of every value, and terms of operations on
-other terms, in which numbers by which a value is scaled stand outermost: what is linear may be scaled before or after."""
+"""The sequential program as terms. In: its module. Out: templates of its operations, the term of every value, and
+terms of operations on other terms. Numbers that scale a value stand outermost: a linear operation may be scaled
+before or after."""
 
 from __future__ import annotations
 

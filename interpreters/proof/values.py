@@ -1,5 +1,5 @@
-"""What a value of a distributed program is. In: terms, the values of the sequential program as expressions. Out: shards of terms, and
-what slices, joins and reductions of shards are.
+"""The values of a distributed program. In: terms, the values of the sequential program as expressions. Out: shards
+of terms, and slices, joins and reductions of shards.
 
 A term is an operation of the sequential program on terms; equal expressions are one object, so a value that is computed twice has one
 term. A shard has some indices of each dim of a term, and is the value there or an addend of it."""

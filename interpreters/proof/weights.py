@@ -1,9 +1,10 @@
-"""How much of a reduced value an addend has. In: the indices of reduced dims that a shard has summed over. Out: weights over all of
-them, which add where addends are summed; an addend whose weights are one everywhere is the value.
+"""The share of a reduced value that a partial sum (addend) has. In: the indices of reduced dims that a shard has
+summed over. Out: weights over all of them, which add where partial sums are added; one whose weights are one
+everywhere is the value.
 
-A value reaches its sums along paths: `dw = matmul(x, dy)` sums over rows itself; `d = add(dw1, dw2)` has the sums of its two operands.
-`Addend` has weights for each such leaf. A scale multiplies them, a mean is a sum with weights n/r, zeros have none. What a caller
-has summed already may be unknown in a function (a symbol), to which the function adds."""
+A value reaches its sums along paths: `dw = matmul(x, dy)` sums over rows itself; `d = add(dw1, dw2)` has the sums of
+its two operands. `Addend` has weights for each such leaf. A scale multiplies them, a mean is a sum with weights n/r,
+zeros have none. The caller's sums may be unknown in a function (a symbol), to which the function adds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Operations whose shards overlap. In: the windows that a shard reads of its operands' dims. Out: the steps of the operation that it runs,
-which rows of the results it computes rightly, and of which rows it has the addend.
+"""Operations with overlapping shards. In: the windows that a shard reads of its operands' dims. Out: the steps of
+the operation that it runs, the rows of the results that it computes rightly, and the rows whose partial sum it has.
 
-A window has `stride` rows for each step, and what the dim has more than all steps. At an end that is not the dim's, the outermost rows of a
-result may be wrong: as many as the rule discards."""
+A window has `stride` rows for each step, and the rows that the dim has beyond all steps. At an end that is not the
+dim's, the outermost rows of a result may be wrong: as many as the rule discards."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The simulator: how long a distributed program takes on a machine, and how much memory each device needs.
+"""The simulator. In go a distributed program and a machine; out come its run time and the memory of each device.
 
-`simulate` is the op-by-op oracle: it executes every operation of the schedule, calls entered one by one, on clocks and storages
-instead of tensors (`schedule`), and keeps what happened (`Simulation`). Semantics, exactly:
+`simulate` is the op-by-op oracle: it executes every operation of the schedule, calls entered one by one, on clocks
+and storages instead of tensors (`schedule`), and records the steps (`Simulation`). Semantics, exactly:
 
 * Every stream of every device has a clock. An operation over the streams S with cost c starts at
   `t = max(clock[s] for s in S)` and sets `clock[s] = t + c` for all of them; `dist.move` only sets
@@ -11,7 +11,7 @@ instead of tensors (`schedule`), and keeps what happened (`Simulation`). Semanti
   updates an argument (same `dist.name`, a parameter or state) on the same device has that argument's memory.
 * Time is integer picoseconds and memory integer bytes.
 
-`summarize` finds the same numbers without executing what it has met before (`summaries`): the simulator of a search.
+`summarize` finds the same numbers and executes nothing twice (`summaries`): the simulator of a search.
 """
 
 from distir.interpreters.simulate.result import Simulation

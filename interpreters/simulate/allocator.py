@@ -1,8 +1,10 @@
-"""What a device reserves for a program: PyTorch's caching allocator run over everything that the program allocates and frees, in program order.
+"""The memory that a device reserves for a program. In goes the program; out come bytes, by PyTorch's caching
+allocator run over all its allocations and frees, in program order.
 
-A reservation is larger than what is live: requests are rounded, each stream has blocks of its own that no other takes, and a free block serves no larger
-request; what is one message of several tensors has a buffer of its own meanwhile. The rules and the constants are those of c10/cuda/CUDACachingAllocator.cpp; blocks that are unused are given back where the device would
-otherwise be full, as there.
+A reservation is larger than the live tensors: requests are rounded, each stream has blocks of its own that no other
+takes, and a free block serves no larger request; a message of several tensors has a buffer of its own meanwhile. The
+rules and the constants are those of c10/cuda/CUDACachingAllocator.cpp. As there, unused blocks are given back where
+the device would otherwise be full.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""All that a simulation has to say to a performance engineer: will it fit, how fast is it, and why. Each part is found when
-it is asked for.
-"""
+"""The analysis of a program for a performance engineer: will it fit, how fast is it, and why. In go a program and a
+machine; out come its summary, peak memory, critical path and device times, each found when it is asked for."""
 
 from __future__ import annotations
 

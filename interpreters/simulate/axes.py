@@ -1,5 +1,5 @@
-"""The axes of a machine's devices: a module that says its axes goes in; which axis communication between devices is along, and where each device is,
-come out."""
+"""The axes of a machine's devices. In goes a module that names its axes; out come the axis of communication between
+devices, and the place of each device along the axes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Functions as the simulator sees them: which streams each operation occupies, for how long, which storages it uses and
-which it makes. Bodies that are equal, under whatever name and in whatever module, become one object (`Library`), so that
-everything learned about one (`liveness`, `timing`) holds for all.
+"""Functions for the simulator. In goes a function, read by `reading`; out comes a body: the streams of each
+operation, its time, and the storages that it uses and makes. Bodies that are equal, under whatever name and in
+whatever module, become one object (`Library`). So everything learned about one (`liveness`, `timing`) holds for all.
 
-Devices and streams are the function's own. What an operation costs on one device is part of the body, where devices are
-alike; what a message costs depends on where a call places the function, so a body only names the message.
+Devices and streams are the function's own. The cost of an operation on one device is part of the body, where devices
+are alike; the cost of a message depends on the devices of a call, so a body only names the message.
 """
 
 from __future__ import annotations

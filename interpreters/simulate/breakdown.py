@@ -1,6 +1,6 @@
-"""What the devices' time and the fullest device's memory go to, in the model's names: by module, by layer, by kind. In goes a program opened on a machine;
-out come sums over all devices and calls, exact and found from each distinct function once.
-"""
+"""Breaks down the devices' time and the fullest device's memory by module, layer and kind, in the model's names. In
+goes a program opened on a machine; out come sums over all devices and calls, exact and found from each distinct
+function once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the makespan follows: from the last clock back to 0, on each stream what ran, and across streams where one waited for
-another. The path has no gaps, so its times add up to the makespan. A call is followed inside once per entry clocks.
-"""
+"""The critical path of a program. In goes a program opened on a machine; out come the operations that set the
+makespan, and their times, which add up to it. The path runs from the last clock back to 0 without gaps: along a
+stream, and to another stream where one waited for it. A call is followed inside once per entry clocks."""
 
 from __future__ import annotations
 

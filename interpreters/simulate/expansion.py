@@ -1,7 +1,7 @@
-"""A program's timeline opened only where someone looks. Summaries give the clocks at the entry of every call, exactly, so
-a call outside the window, on other devices or below the depth is stepped over; the others are run again, from those clocks.
-What comes out is what the op-by-op simulation's timeline would show after filtering.
-"""
+"""Opens a part of a program's timeline. In go a program's summaries and a window; out come its spans, as in the
+op-by-op simulation's timeline after filtering. Summaries give the clocks at the entry of every call, exactly. So a
+call outside the window, on other devices or below the depth is stepped over; the others are run again, from those
+clocks."""
 
 from __future__ import annotations
 

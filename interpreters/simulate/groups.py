@@ -1,9 +1,10 @@
-"""Groups whose devices do the same (`#dist.on<0:8>`) as the simulator sees them: in goes the mesh, and along which axes devices are to
-be told apart; out come the devices that represent the others, and who takes part in what.
+"""Groups whose devices do the same (`#dist.on<0:8>`), for the simulator. In go the mesh and the axes along which
+devices are told apart; out come the devices that represent the others, and the participants of each operation.
 
-Devices whose clocks and memory are always equal are one class, of which one is simulated. Along an axis all are one class, or the
-first is one and the others are another (`dist.first_only`), or each is its own. A collective along an axis is over devices of all classes of the axis,
-so by induction over the program the devices of a class stay equal, as long as what they do costs the same."""
+Devices whose clocks and memory are always equal are one class; one device of it is simulated. Along an axis all are
+one class, or the first is one and the others are another (`dist.first_only`), or each is its own. A collective along
+an axis is over devices of all classes of the axis. So by induction over the program the devices of a class stay
+equal, as long as their operations cost the same."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What a device's memory is for. In goes what it holds at its peak (`live_tensors`); out come bytes of weights, gradients, optimizer state and activations,
-which add up to the peak.
+"""Kinds of memory on a device. In go the live tensors at its peak (`live_tensors`); out come bytes of weights,
+gradients, optimizer state and activations, which add up to the peak.
 
-A gradient is what an update takes, or what the loop over microbatches adds up for it; an activation is all else that the program makes, and its inputs."""
+A gradient is an operand of an update, or a value that the loop over microbatches adds up for it; an activation is
+any other value that the program makes, or an input."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a reader knows an operation by: the name of its first result as the text shows it (`%h`, `%h_1`), else the
-operation's. The hint alone will not do: a parser drops the number that tells `%h_1` from `%h`.
-"""
+"""Labels of operations for readers. In goes a function; out comes for each operation the name of its first result as
+the text shows it (`%h`, `%h_1`), else the operation's name. The hint alone will not do: a parser drops the number
+that tells `%h_1` from `%h`."""
 
 from __future__ import annotations
 

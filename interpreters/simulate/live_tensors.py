@@ -1,6 +1,6 @@
-"""What a device holds when it holds the most: its live tensors, by exact liveness as the summary counts it. Only the call in
-which the peak lies is opened, and in it the one inside: the bytes add up to the summary's peak.
-"""
+"""The live tensors of a device at its peak. In go a program opened on a machine and a device; out come the tensors
+and their bytes, by exact liveness as the summary counts it. Only the call in which the peak lies is opened, and in
+it the one inside: the bytes add up to the summary's peak."""
 
 from __future__ import annotations
 

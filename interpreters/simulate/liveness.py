@@ -1,10 +1,11 @@
-"""Memory of a function, without running it: how much it adds on each of its devices (net), and the most on the way (peak).
+"""The memory of a function, without running it. In go a body and its context; out come bytes on each of its devices:
+those added in the end (net), and the most on the way (peak).
 
-Bodies compose: after one that adds n1 with peak p1, another makes (n1 + n2, max(p1, n1 + p2)). Both numbers depend on what
-happens outside only through a `Context`: which argument slots die in this call, what becomes of the slots that it returns,
-and which argument slots are the same storage. A slot dies in the operation that uses it last, or that makes it if none
-uses it; passing a slot to a call is a use only if the callee uses it, and returning it is none. (That an argument lives
-until its call returns would be wrong.)
+Bodies compose: after one that adds n1 with peak p1, another makes (n1 + n2, max(p1, n1 + p2)). Both numbers depend
+on the outside only through a `Context`: the argument slots that die in this call, the fate of the slots that it
+returns, and the argument slots that are the same storage. A slot dies in the operation that uses it last, or that
+makes it if none uses it; passing a slot to a call is a use only if the callee uses it, and returning it is none.
+(That an argument lives until its call returns would be wrong.)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What each device's time goes to when its streams run side by side: the union of what they do, found from the spans of each
-function once per entry clocks. Communication is told apart by the axis of the machine's devices that it is along.
-"""
+"""The time of each device when its streams run side by side. In goes a program opened on a machine; out come a
+device's times of compute, of communication along each axis, and idle. They are unions of spans, found for each
+function once per entry clocks."""
 
 from __future__ import annotations
 

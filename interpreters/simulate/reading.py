@@ -1,11 +1,12 @@
-"""From the IR to bodies (`bodies`): reads each function of a module once, callees before callers.
+"""Reads the IR for the simulator. In goes a module; out comes a body (`bodies`) for each function, read once,
+callees before callers.
 
 Operations of one kind on the same types differ only in the storages that they use, so they are understood once per
 function (`Pattern`). Types and attributes are recognised by identity first: hashing one costs more than all the rest.
 
-What the entry is given stays to the end, so it needs no storage that somebody watches: its bytes are counted once
-(`Entry.held`), and a value that holds it, in whatever function, has `PERSISTENT` in place of a slot. However many parameters
-travel through calls, only what can die is followed.
+Arguments of the entry stay to the end, so they need no storage that somebody watches: their bytes are counted once
+(`Entry.held`). A value in such memory, in whatever function, has `PERSISTENT` in place of a slot. However many
+parameters travel through calls, only storages that can die are followed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a simulation found: clocks, memory, counts, and the timeline as a Chrome/Perfetto trace."""
+"""The result of a simulation. In go the executed steps and storages; out come clocks, memory, counts, and the
+timeline as a Chrome/Perfetto trace."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The domain of the simulator: a value is the storages that hold it, and running an operation moves the clocks of its
-streams. Only calls, moves and tuples need an `@impl` here; every other operation occupies the streams in its types for
-what the cost domain says (`distir.interpreters.costs`) and allocates its results.
-"""
+"""The domain of the simulator: simulates op by op. In go a program and a machine; out comes a `Simulation`. A value
+is its storages, and running an operation moves the clocks of its streams. Only calls, moves and tuples need an
+`@impl` here. Every other operation allocates its results and occupies the streams in its types, for the time that
+the cost domain gives (`distir.interpreters.costs`)."""
 
 from __future__ import annotations
 

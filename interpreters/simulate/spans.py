@@ -1,6 +1,5 @@
-"""The timeline of a run as spans: who was busy, when and with what; and as Chrome trace events for Perfetto and for
-Holistic Trace Analysis, which takes slices of `cat` "kernel" named `nccl*` for communication.
-"""
+"""The timeline of a run as spans. In go spans of streams and levels of memory; out come Chrome trace events for
+Perfetto and for Holistic Trace Analysis, which takes slices of `cat` "kernel" named `nccl*` for communication."""
 
 from __future__ import annotations
 

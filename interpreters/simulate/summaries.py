@@ -1,8 +1,9 @@
-"""The simulation of many programs: every distinct function once, instead of every operation.
+"""Simulates many programs: every distinct function once, instead of every operation. In go a program and a machine;
+out comes a `Summary`.
 
-`summarize` gives the numbers of `simulate`, bit for bit, without its timeline. Functions are read into bodies (`bodies`),
-whose time (`timing`) and memory (`liveness`) are computed once per difference in their surroundings that matters. A
-`SummaryMemo` keeps all of it between programs: a grid of configurations shares the layers that are equal.
+`summarize` gives the numbers of `simulate`, bit for bit, without its timeline. Functions are read into bodies
+(`bodies`). Their time (`timing`) and memory (`liveness`) are computed once per difference in their surroundings that
+matters. A `SummaryMemo` keeps all of it between programs: a grid of configurations shares the layers that are equal.
 """
 
 from __future__ import annotations

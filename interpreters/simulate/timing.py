@@ -1,5 +1,6 @@
-"""Time of a function, each part of it once: a body on devices takes clocks to clocks, and does the same on other devices
-where its messages cost the same, and from clocks that are all later by the same time.
+"""The time of a function. In go a body, its devices and the clocks at its entry; out come the clocks at its exit. A
+body does the same on other devices where its messages cost the same, and from clocks that are all later by the same
+time. So each part is computed once.
 
 A `TimedBody` is a body with the costs that its messages have somewhere. It remembers exit clocks by entry clocks, both relative
 to the first stream: layers in the steady state, and replicas, are found there. Where entry clocks keep differing, it becomes
