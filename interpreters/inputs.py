@@ -1,9 +1,9 @@
 """Draws arrays to run a program on. In go a module and a seed; out come global arrays for arguments without given
 values, valid for the program's operators.
 
-Floating values are drawn so that every one of them matters in the outputs: were parameters as small as at the start of
-a training, a wrong gradient in a deep network would be too small to see. Integers that a program indexes with must lie
-inside what they index; where they end up is found by running, not from a list of operators (`index_limit`). It takes
+Floating values are drawn so that every one of them matters in the outputs: were parameters as small as at the start
+of a training, a wrong gradient in a deep network would be too small to see. Integers that index a tensor must lie
+inside its dim; the indexed tensors are found by running, not from a list of operators (`index_limit`). It takes
 running on indices out of range, which kernels may not check: operators are tried in a fork of the process.
 """
 

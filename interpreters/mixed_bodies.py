@@ -1,9 +1,9 @@
 """The mixed domain inside graphs. In go an `If`, `Loop` or `Scan` and its operands, as arrays or types; out come its
 results and the values inside, as arrays or types.
 
-An `If` on a known condition gives what its branch gives, any other what holds for both branches. A `Loop` whose trip
-count or condition is known at every iteration is followed; any other, and a `Scan`, gives what holds however often it
-runs: its state is joined with the body's results until nothing changes.
+An `If` on a known condition gives its branch's results, any other the join of both branches. A `Loop` whose trip
+count or condition is known at every iteration is followed. For any other, and a `Scan`, the results hold for any
+number of runs: its state is joined with the body's results until nothing changes.
 """
 
 from collections.abc import Callable, Sequence

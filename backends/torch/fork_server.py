@@ -1,8 +1,10 @@
-"""The process that ranks are forks of, `python -m distir.backends.torch.fork_server`. In go lines of JSON: what a new rank is to run, or a rank's process number; out
-comes a line for each, the number of the new process, or how the rank ended.
+"""The process that ranks are forks of, `python -m distir.backends.torch.fork_server`. In go lines of JSON: the work
+of a new rank, or a rank's process number; out comes a line for each, the number of the new process, or the end of
+the rank.
 
-It imports what ranks import, and does nothing else: a fork has only the thread that forks. Once its launcher is gone it kills the ranks that are left, which
-one that is stopped cannot do itself, and removes the folders that they print to."""
+It imports the modules that ranks import, and does nothing else: a fork has only the thread that forks. Once its
+launcher is gone it kills the remaining ranks (a stopped rank cannot end itself), and removes the folders that they
+print to."""
 
 from __future__ import annotations
 

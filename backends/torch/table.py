@@ -1,8 +1,8 @@
 """ONNX operators as torch functions, for the operators of everyday models, with the semantics of the newest opset.
 
-An entry takes the node (its attributes, defaults filled in) and the operands, None for an absent one, and returns a
-tensor or a tuple. A case that it does not handle raises `NotInTable`: the ONNX reference evaluation runs it instead,
-like any operator that is not here. The layers of networks are in `layers`.
+In go the node (its attributes, defaults filled in) and the operands, None for an absent one; out comes a tensor or a
+tuple. A case that an entry does not handle raises `NotInTable`: the ONNX reference evaluation runs it instead, like
+any operator that is not here. The layers of networks are in `layers`.
 """
 
 from __future__ import annotations

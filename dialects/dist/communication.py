@@ -1,4 +1,5 @@
-"""Communication: operations over several devices, each starting when all of its participants are free.
+"""Communication: operations over several devices, each starting when all of its participants are free. In go the
+participants' tensors; out come a send's or collective's results on its receivers.
 
 Lifecycle of every op here: `apply-sharding`, `dtp-parallelize` and hand-written programs create them at level 3;
 `project-to-rank` turns each into the matching `rank` op of every participant; none is left at level 4.

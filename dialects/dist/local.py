@@ -1,4 +1,5 @@
-"""Local, framework-neutral operations: everything happens on one device and stream.
+"""Local, framework-neutral operations. In go tensors of one device and stream; out come their slices, joins,
+reductions and casts there.
 
 Lifecycle: transforms create them wherever values are cut, joined or combined (resharding, microbatching, accumulation);
 projection keeps them, without placement, in the rank programs.

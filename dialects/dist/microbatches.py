@@ -1,5 +1,6 @@
-"""The loop over microbatches: a call that runs a function once for each microbatch, and the operations by which its body takes rows of
-the batch and puts rows of results together. In go whole values; out come what is carried from one microbatch to the next.
+"""The loop over microbatches: a call that runs a function once for each microbatch, and the operations by which its
+body takes rows of the batch and puts rows of results together. In go whole values; out come the values carried from
+microbatch to microbatch.
 
 Lifecycle: `microbatch` creates them at level 2, `ilp-shard` and `apply-sharding` keep them, `pipeline-schedule` writes the loop out, so
 that none is left at level 3.

@@ -1,4 +1,5 @@
-"""Messages between two ranks, and collectives in which every member has an operand and a result."""
+"""Messages between two ranks, and collectives without a root. In goes this rank's tensor; out comes this rank's
+result: every member of a collective has both, a sender and a receiver one each."""
 
 from __future__ import annotations
 

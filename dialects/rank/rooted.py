@@ -1,4 +1,4 @@
-"""Collectives with a root: some members contribute an operand, some receive a result."""
+"""Collectives with a root. In goes a tensor, on ranks that contribute; out comes a result, on ranks that receive."""
 
 from __future__ import annotations
 
