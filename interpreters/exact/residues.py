@@ -106,7 +106,7 @@ def _reciprocals(a: Residues) -> Residues:
 
 
 def order(a: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The place of each element in the total order, as `exact_scalars.order` has it."""
+    """The place of each element in the total order, as `scalars.order` has it."""
     count_beyond_ring()
     bits = np.asarray(a, np.int64).view(np.uint64)
     with np.errstate(over="ignore"):
