@@ -127,7 +127,7 @@ def join(folder: Path, rank: int, job: Job) -> torch.device:
     device = torch.device("cuda", rank) if job.backend == "nccl" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    init_file = (folder / "init_file").as_uri()
+    init_file = (folder / "rendezvous").as_uri()
     dist.init_process_group(job.backend, init_method=init_file, rank=rank, world_size=job.world, timeout=NO_LIMIT)
     return device
 

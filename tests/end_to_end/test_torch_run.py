@@ -341,7 +341,7 @@ def signal_to_rank_1(number: signal.Signals) -> Generator[list[float]]:
         while 1 not in (workers := ranks_of(os.getpid())):
             time.sleep(0.02)
         process, folder = workers[1]
-        while not (folder / "meeting").exists():
+        while not (folder / "rendezvous").exists():
             time.sleep(0.02)
         time.sleep(0.5)
         os.kill(process, number)
