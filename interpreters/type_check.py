@@ -22,9 +22,10 @@ _LARGEST_KNOWN = 64
 
 def check_types(operators: Iterable[Operation]) -> None:
     """Raises VerifyException, as a diagnostic on the operation, where its operands do not fit, and where a result has another element type, rank
-    or extent than inferred. Extents that are open on either side are not compared; constants and operators with regions are left out."""
+    or extent than inferred. Extents that are open on either side are not compared; operations without results, constants and operators with regions
+    are left out."""
     for op in operators:
-        if not op.regions and not op.has_trait(ConstantLike):
+        if op.results and not op.regions and not op.has_trait(ConstantLike):
             _check(op)
 
 
