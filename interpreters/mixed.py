@@ -218,9 +218,8 @@ def _run_concrete(op: Operation, operands: Sequence[MixedValue]) -> Sequence[Mix
         large = prod(op.value.type.get_shape()) > LARGEST_CONCRETE
         return [op.value.type if large else op.value.to_numpy()]
     try:
-        types = abstract_operator(
-            op, operands
-        )  # first: a few operands can ask for a result that does not fit in memory
+        # types first: a few operands can ask for a result that does not fit in memory
+        types = abstract_operator(op, operands)
     except DistirError:
         if not _are_small_numbers(operands):
             raise

@@ -23,22 +23,6 @@ from distir.tools.commands.report import print_table, seconds_text, write_whole
 if TYPE_CHECKING:
     from distir.tools.plans import Plan
 
-COLUMNS = (
-    "measured",
-    "simulated",
-    "batch",
-    "D",
-    "R",
-    "C",
-    "T",
-    "P",
-    "K",
-    "schedule",
-    "runs in",
-    "simulated in",
-    "error",
-)
-
 
 @dataclass(frozen=True)
 class Executed:
@@ -83,21 +67,16 @@ class Executions:
 
     def report(self) -> None:
         """Prints a table, and how well the simulation said it."""
-        from distir.tools.plans import Table
+        from distir.tools.plans import PLAN_COLUMNS, Table, plan_cells, without_usual
 
         rows: list[tuple[str, ...]] = []
         for place, row in enumerate(self.rows, 1):
             c = row.plan.configuration
             error = f"{row.simulated_seconds / row.seconds - 1:+.0%}"
-            schedule = c.schedule if c.pp > 1 else "-"
             times = seconds_text(row.seconds), seconds_text(row.simulated_seconds)
-            numbers = (place, row.plan.rank, c.batch, c.dp, c.dp_replicate, c.cp, c.tp, c.pp, c.microbatches)
-            rows.append((*map(str, numbers), schedule, *times, error))
-        table = Table(COLUMNS, tuple(rows))
-        if all(row.plan.configuration.cp == 1 for row in self.rows):
-            table = table.without("C")
-        if all(row.plan.configuration.dp_replicate == 1 for row in self.rows):
-            table = table.without("R")
+            rows.append((str(place), str(row.plan.rank), *plan_cells(c), *times, error))
+        columns = ("measured", "simulated", *PLAN_COLUMNS, "runs in", "simulated in", "error")
+        table = without_usual(Table(columns, tuple(rows)), [row.plan.configuration for row in self.rows])
         print_table(table.rows, table.columns)
         if (agreement := self.agreement) is not None:
             rank = "" if len(rows) < 3 else f"Spearman {agreement.spearman:.2f}, "

@@ -190,6 +190,9 @@ class _Reader:
             settings["zero"] = 0 if planner == "dtp" else zero or None
         for name, value in settings.items():
             self.check(f"settings.{name}", value, SETTINGS[name][1])
+        dp, groups = (settings.get(name, SETTINGS[name][0]) for name in ("dp", "dp_replicate"))
+        if dp % groups:
+            self.fail("settings.dp_replicate", f"a number that divides dp, {dp}", groups)
         figures = self.table(top.get("figures", {}), "figures")
         for name, value in figures.items():
             if value is not None and (

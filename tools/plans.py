@@ -180,16 +180,11 @@ class Plan:
         }
 
 
+PLAN_COLUMNS = ("batch", "D", "R", "C", "T", "P", "K", "schedule")
+"""What tables call a configuration's settings (`plan_cells`)."""
 COLUMNS = (
     "rank",
-    "batch",
-    "D",
-    "R",
-    "C",
-    "T",
-    "P",
-    "K",
-    "schedule",
+    *PLAN_COLUMNS,
     "V",
     "recompute",
     "overlap",
@@ -271,10 +266,7 @@ class Plans(Sequence[Plan]):
         table = Table(columns, tuple(map(_row, plans)), lambda: [plan.as_dict() for plan in plans])
         if all(plan.configuration.recompute == "none" for plan in self):
             table = table.without("recompute")
-        if all(plan.configuration.cp == 1 for plan in self):
-            table = table.without("C")
-        if all(plan.configuration.dp_replicate == 1 for plan in self):
-            table = table.without("R")
+        table = without_usual(table, [plan.configuration for plan in self])
         if all(plan.configuration.virtual == 1 for plan in self):
             table = table.without("V")
         if len({plan.configuration.overlap for plan in self}) < 2:
@@ -337,11 +329,24 @@ class Plans(Sequence[Plan]):
         return f"no plan fits: the leanest needs {least} per device; take more devices or a smaller batch"
 
 
+def plan_cells(c: Configuration) -> tuple[str, ...]:
+    """The cells of `PLAN_COLUMNS`."""
+    numbers = (c.batch, c.dp, c.dp_replicate, c.cp, c.tp, c.pp, c.microbatches)
+    return (*map(str, numbers), c.schedule if c.pp > 1 else "-")
+
+
+def without_usual(table: Table, configurations: Sequence[Configuration]) -> Table:
+    """The table without groups of replicas and shared sequences, where no configuration has any."""
+    if all(c.cp == 1 for c in configurations):
+        table = table.without("C")
+    return table.without("R") if all(c.dp_replicate == 1 for c in configurations) else table
+
+
 def _row(plan: Plan) -> tuple[str, ...]:
     c, f, tokens = plan.configuration, plan.figures, plan.tokens_per_second
     return (
-        *(str(n) for n in (plan.rank, c.batch, c.dp, c.dp_replicate, c.cp, c.tp, c.pp, c.microbatches)),
-        *(c.schedule if c.pp > 1 else "-", str(c.virtual), c.recompute, "yes" if c.overlap else "no"),
+        *(str(plan.rank), *plan_cells(c)),
+        *(str(c.virtual), c.recompute, "yes" if c.overlap else "no"),
         f"{plan.throughput_per_second:,.1f}" if tokens is None else f"{tokens:,.0f}",
         *(seconds_text(f.latency_seconds), bytes_text(f.peak_memory_bytes)),
         "-" if plan.mfu is None else f"{plan.mfu:.1%}",

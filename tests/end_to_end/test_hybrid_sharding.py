@@ -66,7 +66,13 @@ def test_where_they_cannot(model: Path, capsys: pytest.CaptureFixture[str]):
     assert main([*SEARCH, "--dp-replicate", "3"]) == 1
     assert "--dp-replicate 3 --tp 1 --pp 1: no plan for 4 devices" in capsys.readouterr().err
     (model / "wrong.json").write_text(json.dumps({"distir_plan": 1, "settings": {"dp": 4, "dp_replicate": 3}}))
-    assert main(["plan", "export", "torchtitan", "wrong.json"]) == 1
+    for words in (["export", "megatron"], ["apply", "--model", "step.mlir", "--machine", "machine.toml"]):
+        assert main(["plan", *words, "wrong.json"]) == 1
+        wanted = "wrong.json: settings.dp_replicate: expected a number that divides dp, 4, got 3"
+        assert wanted in capsys.readouterr().err
+    (model / "odd.json").write_text(json.dumps({"distir_plan": 1, "settings": {"dp": 3}}))
+    assert main(["plan", "apply", "odd.json", "--model", "step.mlir", "--machine", "machine.toml"]) == 1
+    assert "no such plan: dp 3" in capsys.readouterr().err
 
 
 def test_the_fastest_plans_are_tried_with_a_group_on_each_node(model: Path, capsys: pytest.CaptureFixture[str]):

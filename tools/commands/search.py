@@ -242,7 +242,7 @@ def open_search(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]
         from distir.tools.plan_runs import fits
 
         configurations = [c for c in configurations if fits(pinned, c)]
-    if not configurations and (pinned or str(degrees)):
+    if not configurations and (args.pin or (str(degrees) and not pinned)):
         raise DistirError(
             f"{f'--pin {args.pin}' if pinned else degrees}: no plan for {args.devices} devices and a batch of {' or '.join(map(str, batches))}"
         )

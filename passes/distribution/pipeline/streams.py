@@ -252,10 +252,8 @@ def _on_stream(op: CommunicationOp) -> None:
         stream, there = NEXT if _device(op.output) > _device(op.input) else PREVIOUS, RECEIVE
     moved: list[SSAValue] = []
     for value in op.operands:
-        if (
-            isinstance(back := value.owner, MoveOp) and stream_of(back.input) == stream
-        ):  # made by another on this stream
-            moved.append(back.input)
+        if isinstance(back := value.owner, MoveOp) and stream_of(back.input) == stream:
+            moved.append(back.input)  # another on this stream made it
             continue
         move = MoveOp(value, stream)
         move.output.name_hint = value.name_hint
