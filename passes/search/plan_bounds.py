@@ -247,17 +247,24 @@ class PlanBounds:
         return max(0.0, least_cost(choices, choices.minimum(deadline.without_plan))) / PICOSECONDS
 
     def _least_of_work(self, c: Configuration, work: float) -> float:
-        """What a plan takes whose tensor ranks have so much to do for one replica, whatever its stages."""
+        """What a plan takes whose tensor ranks have so much to do for one replica: whatever its stages, and in them."""
         (stage,) = self.stages(in_one_stage(c))
         through = stage.seconds[0] / (c.dp * c.cp * c.tp) if splits_backward(c.schedule) else work
-        return self._in_stages(c, work, through, stage.seconds[-1] / (c.dp * c.cp * c.tp))
+        return max(
+            self._in_stages(c, work, through, stage.seconds[-1] / (c.dp * c.cp * c.tp)), self.least_seconds(c, work)
+        )
 
-    def least_seconds(self, c: Configuration) -> float:
+    def least_seconds(self, c: Configuration, work: float = 0.0) -> float:
         """What a plan takes at least, as far as an operation on a shard takes no smaller share of the time than the shard is of the whole. A
         rank waits for the first microbatch to come through the stages before its own; after the last one, the ranks of these have their backward
-        part to do.
+        part to do. What tensor ranks send, if that is known of the `work` of a replica in one stage, stages have as they have work (of it
+        `OF_LARGER` counts: they may have it otherwise).
         Raises DistirError where the model has not so many stages."""
         stages = [stage.seconds for stage in self.stages(c)]
+        alone = sum(sum(seconds[:3]) for seconds in stages)
+        if (extra := work * c.dp * c.cp * c.tp - alone) > 0.0:
+            sent = 1 + OF_LARGER * extra / alone
+            stages = [[*(sent * each for each in seconds[:3]), seconds[3]] for seconds in stages]
         ranks, first, ends = self._ranks(c, len(stages)), stages[0][-1], list[float]()
         for own in ranks:
             before = stages[: min(own)]

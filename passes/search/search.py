@@ -6,6 +6,7 @@ Configurations are looked at in the order of what they can reach at most, until 
 from __future__ import annotations
 
 import io
+from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field, replace
@@ -47,7 +48,7 @@ FIRST = 4
 LATER = 0.01
 """A plan that likely takes so much longer than it seemed waits until others were looked at."""
 MOST_HIDDEN = 1.25
-"""Where plans are tried with messages beside computation too, one may be so many times slower without than those that are fastest without (GPT-3 on 1,024 H100: D256 T4 takes
+"""Where plans are tried with messages beside computation too, one may be so many times slower without than the fastest with (GPT-3 on 1,024 H100: D256 T4 takes
 14.1 s, and 11.8 s with; D512 T2 14.8 and 11.9 s; D32 T4 P8 13.2 and 13.0 s)."""
 MOST_GROUPED = 3
 """Of so many of the fastest plans those are tried too whose replicas are in groups, one on each node (Llama 3 8B on 64 H100 with a quarter of their network: 4 % faster)."""
@@ -67,7 +68,7 @@ class Search:
     restrict: str = "dp=batch"
     """What axes may cut, as for `ilp-shard`."""
     overlapped: int = 0
-    """How many of the fastest plans are simulated with messages on streams of their own too."""
+    """So many plans are wanted of those that are fastest with messages on streams of their own."""
     tries_groups: bool = False
     """Whether of the fastest plans those are simulated too whose replicas are in groups, one on each node."""
     wanted: int = 0
@@ -81,6 +82,8 @@ class Search:
     fastest: Fastest | None = None
     """The plans that processes found that share the search."""
     _end: float = inf
+    _fastest: list[float] = field(default_factory=list[float])
+    """Samples per second of all plans found, each with messages as they make it faster; the fastest last."""
     _speeds: dict[tuple[int | str, ...], float] = field(default_factory=dict[tuple[int | str, ...], float])
     """Samples per second of the programs that are kept."""
     _bases: dict[tuple[int, bool], ModuleOp] = field(default_factory=dict[tuple[int, bool], ModuleOp])
@@ -196,26 +199,10 @@ class Search:
             for outcome in self._outcomes(configurations):
                 found.append(outcome)
                 yield outcome
-            if self.overlapped:
-                for outcome in self._overlapping(found):
-                    found.append(outcome)
-                    yield outcome
             if self.tries_groups:
                 yield from self._grouped(found)
         finally:
             self._end = inf
-
-    def _overlapping(self, found: Sequence[Outcome]) -> Iterator[Outcome]:
-        """The fastest plans with messages on streams, and others that would be faster if all of theirs were hidden."""
-        plans = [o for o in ranked(found) if not o.configuration.overlap and o.configuration.devices > 1]
-        first, others = plans[: self.overlapped], sorted(plans[self.overlapped :], key=_without_messages, reverse=True)
-        best = 0.0
-        for i, each in enumerate((*first, *others)):
-            if i >= len(first) and _without_messages(each) <= best:
-                break
-            outcome = self.evaluate(replace(each.configuration, overlap=True))
-            best = max(best, outcome.throughput if outcome.dropped is None else 0.0)
-            yield outcome
 
     def _grouped(self, found: Sequence[Outcome]) -> Iterator[Outcome]:
         """The fastest plans whose replicas span nodes, with groups of replicas on a node each, as far as there is time."""
@@ -267,12 +254,12 @@ class Search:
                     queue.add(c, self.bounds.least_seconds(c) if self.wanted else 0.0, inf)
                     continue
                 alike.add(key)
-                outcome = self._fitting(queue, c)
+                found = self._fitting(queue, c)
             except DistirError as error:
-                outcome = Outcome(c, None, str(error))
+                found = [Outcome(c, None, str(error))]
             planning += monotonic() - now
             del waiting[c]
-            yield outcome
+            yield from found
             is_late = queue.is_full or monotonic() >= self._end - self.seconds * KNOWING
             if self.wanted and is_late and not is_known:
                 is_known = True
@@ -299,22 +286,34 @@ class Search:
     def _unseen(self) -> str:
         return f"{UNSEEN} {self.seconds:.3g} s"
 
-    def _fitting(self, queue: BestFirst, c: Configuration) -> Outcome:
+    def _fitting(self, queue: BestFirst, c: Configuration) -> list[Outcome]:
         least = self.bounds.least_bytes(c) if self.wanted else 0
-        return self._too_large(c, least) if least > self.memory_limit_bytes else self._noted(queue, c)
+        return [self._too_large(c, least)] if least > self.memory_limit_bytes else self._noted(queue, c)
 
-    def _noted(self, queue: BestFirst, c: Configuration) -> Outcome:
+    def _noted(self, queue: BestFirst, c: Configuration) -> list[Outcome]:
+        """What becomes of a plan, and of the same with messages on streams if it could then be among the fastest."""
         try:
             slower = MOST_HIDDEN if self.overlapped else 1.0
-            outcome = queue.note(self.evaluate(c, queue.cutoff(c) * slower))
+            found = [self.evaluate(c, queue.cutoff(c) * slower)]
         except TooSlow as error:
-            return queue.too_slow(c, error.least_seconds)
-        if outcome.dropped is None:
+            return [queue.too_slow(c, error.least_seconds)]
+        if found[0].dropped is None and self._is_worth_hiding(found[0]):
+            found.append(self.evaluate(replace(c, overlap=True)))
+        if fitting := ranked(found):
+            queue.note(fitting[0])
             key, speeds = _kept_as(c), self._speeds
-            speeds[key] = max(outcome.throughput, speeds.get(key, 0.0))
+            speeds[key] = max(fitting[0].throughput, speeds.get(key, 0.0))
             if len(speeds) > MOST_KEPT:
                 del speeds[min(speeds, key=lambda each: speeds[each])]
-        return outcome
+            insort(self._fastest, fitting[0].throughput)
+        return found
+
+    def _is_worth_hiding(self, outcome: Outcome) -> bool:
+        """Whether a plan would be among the fastest of all so far if its devices never waited for messages."""
+        c, fastest = outcome.configuration, self._fastest[-self.overlapped :]
+        if not self.overlapped or c.overlap or c.devices == 1:
+            return False
+        return len(fastest) < self.overlapped or _without_messages(outcome) > fastest[0]
 
     def evaluate(self, c: Configuration, cutoff: float = inf) -> Outcome:
         """Simulates one configuration. Raises TooSlow where it is known to take longer than `cutoff` seconds."""

@@ -166,13 +166,15 @@ def least_extra(problem: Problem, op: Operation, option: JointOption) -> int:
     return extra_memory(problem, op, option, beside).at_most(sum(sizes))
 
 
-def footprint(problem: Problem, plan: ShardingPlan) -> Footprint:
+def footprint(problem: Problem, plan: ShardingPlan, limit: int | None = None) -> Footprint:
     """Walks one run of the entry: on the device in the middle of the mesh, which has the largest shard of everything, and on others
-    where conversions differ in whether they need a value any more."""
+    where conversions differ in whether they need a value any more; unless the first exceeds a limit, if one is given."""
     import numpy as np
 
     walk = _walk(problem, plan)
     found = walk.entry()
+    if limit is not None and found.peak_bytes > limit:
+        return found
     others: dict[int, set[int]] = {axis: {middle} for axis, middle in enumerate(problem.prices.coordinates)}
     conversions = walk.conversions.values() if isinstance(walk, Walk) else walk.conversions
     for axis, coordinate in (apart for conversion in conversions for apart in conversion.apart):

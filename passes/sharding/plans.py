@@ -36,6 +36,17 @@ class ShardingPlan:
     """Per function; of the entry, None for a result that leaves as it was produced."""
 
 
+def made_by(problem: Problem, plan: ShardingPlan, function: FuncOp) -> list[object]:
+    """What tells a plan of a function, and of those that it calls, from another one's: options, and states that are passed."""
+    found: list[object] = [plan.arguments[argument] for argument in function.body.block.args]
+    for op in function.body.block.ops:
+        if isinstance(op, AnyCall):
+            found += made_by(problem, plan, problem.callee(op))
+        elif (option := plan.options.get(op)) is not None:
+            found.append(option)
+    return [*found, plan.results[function.sym_name.data]]
+
+
 @dataclass(frozen=True)
 class Need:
     """One use of a value: the states in which an operation needs it."""

@@ -90,14 +90,19 @@ class Pricing:
         return True
 
     @property
+    def short(self) -> float:
+        """By which share of the best plan's cost the bound is short of it; infinite without a plan."""
+        return inf if self.best is None else (self.best.cost - self.lower) / (abs(self.best.cost) or 1.0)
+
+    @property
     def is_closed(self) -> bool:
         """Whether the best plan found is proven to be one."""
-        return self.best is not None and self.best.cost - self.lower <= EXACT * abs(self.best.cost)
+        return self.short <= EXACT
 
     @property
     def is_enough(self) -> bool:
         """Whether no better plan need be sought."""
-        return self.best is not None and self.best.cost - self.lower <= self.enough * abs(self.best.cost)
+        return self.short <= self.enough
 
     @property
     def _negligible(self) -> float:
@@ -172,7 +177,7 @@ class Pricing:
     def add(self, choices: list[int], memory: Footprint | None = None) -> Found:
         """Takes note of a plan, and of its memory if that is known; prices points at which it exceeds the limit."""
         plan = self.relaxation.choices.plan(choices)
-        memory = footprint(self.relaxation.problem, plan) if memory is None else memory
+        memory = footprint(self.relaxation.problem, plan, self.limit) if memory is None else memory
         found = Found(choices, plan, self.relaxation.cost(choices), memory)
         self.every.append(found)
         self.found.append(found)

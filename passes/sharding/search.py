@@ -164,7 +164,7 @@ def solve(
     if found.choices is None:
         return _whole(choices, memory_limit, deadline, found.lower, costing, is_first)
     plan = choices.plan(found.choices)
-    memory = footprint(problem, plan)
+    memory = footprint(problem, plan, memory_limit)
     if memory_limit is not None and memory.peak_bytes > memory_limit:
         lower = None if found.is_proven else found.lower
         return _within(choices, found.choices, memory, lower, memory_limit, deadline, costing, is_first, enough)
@@ -278,7 +278,7 @@ def solved_within(
             f"memory-limit {memory_limit} bytes: no sharding fits: raise memory-limit, or use more devices"
         ) from None
     plan = program.choices.plan(solution.choices)
-    memory = footprint(program.choices.problem, plan)
+    memory = footprint(program.choices.problem, plan, memory_limit)
     if memory_limit is None or memory.peak_bytes <= memory_limit:
         return solution, plan, memory
     points = [p for p in memory.worst(memory_limit, POINTS_AT_ONCE) if p not in constrained]

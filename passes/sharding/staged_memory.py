@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from distir.interpreters.work import shares_memory
 from distir.passes.sharding.memory import Body, Footprint, Point, Storage, Walk, extra_memory
-from distir.passes.sharding.plans import ShardingPlan
+from distir.passes.sharding.plans import ShardingPlan, made_by
 from distir.passes.sharding.prices import Conversion
 from distir.passes.sharding.problem import Problem
 from distir.passes.sharding.timeline import Event, Timeline
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
+
+MOST_KNOWN = 4
+"""Plans of a function whose calls are kept."""
 
 Left = tuple[tuple[int, int], ...]
 """Steps of a call, or storages of its results, each with bytes."""
@@ -40,6 +43,8 @@ class Inside:
     results: list[int]
     used: list[int]
     """The last step that uses each argument; -1 if none does."""
+    made_by: list[object]
+    """What it depends on of the plan (`plans.made_by`)."""
     totals: dict[tuple[Left, Left], Array] = field(default_factory=dict[tuple[Left, Left], "Array"])
 
     def over(self, freed: Left, kept: Left) -> Array:
@@ -116,6 +121,8 @@ class StagedWalk:
         default_factory=dict[tuple[str, "tuple[int, ...]"], Inside]
     )
     """By function, and which of its arguments are zeros that go."""
+    _made_by: dict[str, list[object]] = field(default_factory=dict[str, list[object]])
+    """By function."""
     _calls: dict[int, Inside] = field(default_factory=dict[int, Inside])
     """By event."""
     _made: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -193,7 +200,7 @@ class StagedWalk:
         zeros = tuple(i for i, number in enumerate(event.operands) if number == ZERO)
         key = op.callee.string_value(), zeros
         if key not in self._inside:
-            self._inside[key] = self._alone(op, event)
+            self._inside[key] = self._as_before(op, event, zeros)
         inside = self._calls[at] = self._inside[key]
         held, numbers = self._held, self._numbers
         for number, used in zip(event.operands, inside.used, strict=True):
@@ -210,6 +217,20 @@ class StagedWalk:
                 own[each] = self._hold(at, Storage(storage.bytes, each, 0, storage.what, event.stage))
             self._numbers[number] = own[each]
 
+    def _as_before(self, op: AnyCall, event: Event, zeros: tuple[int, ...]) -> Inside:
+        """A call by itself, which may be known from another plan."""
+        name, coordinates = op.callee.string_value(), self.problem.prices.coordinates
+        if name not in self._made_by:
+            self._made_by[name] = made_by(self.problem, self.plan, self.problem.callee(op))
+        every = cast(dict[object, list[Inside]], self.problem.known.setdefault("calls", {}))
+        known = every.setdefault((name, zeros, coordinates), [])
+        found = next((inside for inside in known if inside.made_by == self._made_by[name]), None)
+        if found is None:
+            known.append(found := self._alone(op, event))
+            del known[:-MOST_KNOWN]
+        self.conversions += found.walk.conversions.values()
+        return found
+
     def _alone(self, op: AnyCall, event: Event) -> Inside:
         walk, function = Walk(self.problem, self.plan, bodies=self._bodies), self.problem.callee(op)
         arguments: list[int] = []
@@ -218,9 +239,8 @@ class StagedWalk:
         for storage in walk.storages:
             storage.birth = storage.last_use = -1
         results = walk.run(function, arguments, (op,))
-        self.conversions += walk.conversions.values()
         used = [-1 if number == ZERO else walk.storages[number].last_use for number in arguments]
-        return Inside(walk, arguments, results, used)
+        return Inside(walk, arguments, results, used, self._made_by[op.callee.string_value()])
 
     def _tie(self) -> None:
         """Updates of parameters and state are in their memory."""

@@ -96,6 +96,7 @@ def minimum(
 def _minimised(search: _Search, smallest: int, largest: int, enough: float) -> list[int] | None:
     network, deadline = search.network, search.deadline
     entries, finished = smallest, inf
+    network.merge_alike()
     network.drop_dominated(deadline)
     if network.eliminate(entries, is_dropping=False, deadline=search.deadline):
         return network.decided()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from distir.passes.solver.deadline import NEVER, Deadline
@@ -64,6 +65,14 @@ class _Eliminated:
     """Of each variable in the tables, which of its original choices their classes are of."""
 
 
+@dataclass
+class _Alike:
+    """Variables that decide as another does."""
+
+    variable: int
+    others: list[int]
+
+
 class Network:
     """Variables, each with a cost per choice, and tables over several of them."""
 
@@ -75,7 +84,7 @@ class Network:
         self._wide: dict[int, ImplicitTable] = {}
         self._limited: dict[int, Table] = {}
         self._made = 0
-        self._steps: list[_Eliminated] = []
+        self._steps: list[_Eliminated | _Alike] = []
         self.left: dict[int, None] = {}
         """The variables that are not eliminated."""
         self.settled = 0.0
@@ -203,6 +212,29 @@ class Network:
                 self.keep({v: possible})
         return True
 
+    def merge_alike(self) -> None:
+        """Lets variables decide together whose costs are the same whatever the others are: the parameters of layers that are alike. Each of their tables is
+        there once, so many times as dear."""
+        held = {v for table in (*self._wide.values(), *self._limited.values()) for v in table.scope}
+        texts = {t: _as_bytes(table) for t, table in self._tables.items()}
+        groups: dict[object, list[int]] = {}
+        for v in self.left:
+            if v not in held and self._of[v]:
+                tables = sorted((_others(self._tables[t].scope, v), *texts[t]) for t in self._of[v])
+                groups.setdefault((self._own[v].tobytes(), self._kept[v].tobytes(), *tables), []).append(v)
+        for first, *others in groups.values():
+            if not others:
+                continue
+            for t in self._of[first]:
+                table = self._tables[t]
+                self._tables[t] = Table(table.scope, table.classes, table.costs * (1 + len(others)))
+            self._own[first] = self._own[first] * (1 + len(others))
+            for v in others:
+                for t in list(self._of[v]):
+                    self._remove(t)
+                del self.left[v]
+            self._steps.append(_Alike(first, others))
+
     def drop_dominated(self, deadline: Deadline = NEVER) -> None:
         """Drops choices that are never better than another of their variable."""
         self._drop_dominated(list(self.left), deadline)
@@ -216,14 +248,23 @@ class Network:
                 self.add(Table(*wide.written()))
         held = {v for table in (*self._wide.values(), *self._limited.values()) for v in table.scope}
         sizes = {v: self._size(v) for v in self.left if v not in held}
-        while sizes:
+        smallest = [(size, order, v) for order, (v, size) in enumerate(sizes.items())]
+        orders = {v: order for _, order, v in smallest}
+        heapify(smallest)
+        while smallest:
             deadline.check()
-            v = min(sizes, key=sizes.__getitem__)
-            if sizes.pop(v) <= most_entries or self._size(v) <= most_entries:  # choices may have been dropped since
+            size, _, v = heappop(smallest)
+            if sizes.get(v) != size:  # another by now
+                continue
+            del sizes[v]
+            if size <= most_entries or self._size(v) <= most_entries:  # choices may have been dropped since
                 neighbours = self._eliminate(v)
                 if is_dropping:
                     self._drop_dominated(neighbours, deadline)
-                sizes.update((n, self._size(n)) for n in neighbours if n not in held)
+                for n in neighbours:
+                    if n not in held and sizes.get(n) != (size := self._size(n)):
+                        sizes[n] = size
+                        heappush(smallest, (size, orders[n], n))
         return not self.left
 
     def decided(self, given: Mapping[int, int] | None = None, takes_last: bool = False) -> list[int] | None:
@@ -234,6 +275,9 @@ class Network:
 
         found = dict(given or {})
         for step in reversed(self._steps):
+            if isinstance(step, _Alike):
+                found.update(dict.fromkeys(step.others, found[step.variable]))
+                continue
             costs = step.own
             for table in step.tables:
                 index = tuple(
@@ -267,8 +311,14 @@ class Network:
     def _size(self, variable: int) -> int:
         """How many entries the table has that eliminates a variable."""
         size = len(self._own[variable])
-        for seen in self._views(variable).values():
-            size *= len(set(_joint(seen).tolist())) if len(seen) > 1 else int(seen[0].max()) + 1
+        views: dict[int, list[tuple[Array, int]]] = {}
+        for t in self._of[variable]:
+            table = self._tables[t]
+            for v, classes, count in zip(table.scope, table.classes, table.costs.shape, strict=True):
+                if v != variable:
+                    views.setdefault(v, []).append((classes, count))
+        for seen in views.values():
+            size *= seen[0][1] if len(seen) == 1 else len(set(_joint([classes for classes, _ in seen]).tolist()))
         return size
 
     def _eliminate(self, variable: int) -> list[int]:
@@ -349,6 +399,16 @@ class Network:
             return False
         self.keep({variable: np.flatnonzero(keep)})
         return True
+
+
+def _others(scope: Sequence[int], variable: int) -> tuple[int, ...]:
+    """The scope of a table of this variable, which is told from others by its place only."""
+    return tuple(-1 if v == variable else v for v in scope)
+
+
+def _as_bytes(table: Table) -> tuple[bytes, ...]:
+    """What tells tables of one scope apart."""
+    return table.costs.tobytes(), *(classes.tobytes() for classes in table.classes)
 
 
 def _narrowed(table: Table, chosen: Mapping[int, Array]) -> Table:
