@@ -166,8 +166,11 @@ class PlanBounds:
             gathers = 2 * c.microbatches * self.costs.collective_seconds("allgather", own, replicas)
         if len(replicas) > 1:
             sums = self.costs.collective_seconds("allreduce", own, replicas)
-        likely = self._in_stages(c, work + extra, work) * max(1.0, uneven) * (1 + waits)
-        return max(likely, gathers + sums) if self.hides else likely + gathers + sums
+        computes = self._in_stages(c, work + extra, work) * max(1.0, uneven) * (1 + waits)
+        if not self.hides:
+            return computes + gathers + sums
+        beside = (work + extra) / (c.pp * c.microbatches)  # gradients are complete in the last microbatch
+        return max(computes + max(0.0, sums - beside), gathers + sums)
 
     def is_sharded(self, c: Configuration) -> bool:
         """Whether it is known what a plan's tensor ranks do."""

@@ -20,7 +20,7 @@ from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding.division import stored_picoseconds
 from distir.passes.sharding.path_weights import Weights, every_stage, weights_of
 from distir.passes.sharding.plans import ShardingPlan
-from distir.passes.sharding.problem import Problem
+from distir.passes.sharding.problem import SOUGHT, Problem
 from distir.passes.solver.bounds import Minimum, minimum
 from distir.passes.solver.deadline import NEVER, Deadline
 from distir.passes.solver.elimination import Network, Table
@@ -182,7 +182,7 @@ class ChoiceNetwork:
 
     def minimum(self, deadline: Deadline) -> Minimum:
         """The choices of a fastest plan, or of one that is fast enough, as far as they are found in time."""
-        enough = 0.0 if self.problem.division is not None else self.problem.enough
+        enough = 0.0 if self.problem.division is not None else SOUGHT * self.problem.enough
         return minimum(self.network.copy(), deadline, enough=enough)
 
     def replicated(self) -> list[int] | None:

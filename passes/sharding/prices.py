@@ -179,6 +179,7 @@ class Prices:
         self._operations: dict[object, tuple[int, int]] = {}
         self._others: dict[tuple[int, ...], Prices] = {}
         self._messages: dict[tuple[Attribute, int, int], int] = {}
+        self._ends: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
     def are_those_of(self, other: Prices) -> bool:
         """Whether others on the same machine are the same."""
@@ -272,18 +273,25 @@ class Prices:
 
     def message(self, type_: Attribute, states: AxisStates, sender: int, receiver: int) -> int:
         """Picoseconds to send the shards of a value from one stage to another."""
-        local, count = self.local_type(type_, states), self.mesh.devices
+        local = self.local_type(type_, states)
         key = local, sender, receiver
         if key not in self._messages:
             found: list[int] = []
-            for device in range(count):
-                ends = sender * count + device, receiver * count + device
+            for ends in self._distinct_ends(sender, receiver):
                 block = Block(arg_types=[placed(local, on_device(ends[0]))])
                 sent = SendOp(block.args[0], placed(local, on_device(ends[1])))
                 found.append(self._costs.of(sent, ends).picoseconds)
             self._messages[key] = max(found)
             self.groups_differ |= min(found) != max(found)
         return self._messages[key]
+
+    def _distinct_ends(self, sender: int, receiver: int) -> list[tuple[int, int]]:
+        """The devices of two stages that send each other, of those that differ in how they lie on the machine's levels."""
+        if (sender, receiver) not in self._ends:
+            count = self.mesh.devices
+            pairs = [(sender * count + device, receiver * count + device) for device in range(count)]
+            self._ends[sender, receiver] = list({self.machine.pattern(ends): ends for ends in reversed(pairs)}.values())
+        return self._ends[sender, receiver]
 
     def _value(self, type_: Attribute) -> _Value:
         """Types are looked up by identity first: hashing one takes as long as all the rest."""

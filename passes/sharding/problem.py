@@ -54,6 +54,10 @@ MOST_WRITTEN = 128
 for each of 1,024 devices, in more than 14 GB."""
 MOST_CALLS = 2000
 """Of longer pipelines only ranks that do not do the same are looked at."""
+SOUGHT = 1 / 3
+"""Where a plan will do of which the bound is short by some share, it is sought on until that is this share of it, as long as that is easy: better plans are found on
+the way. To close the rest takes most of the time."""
+
 RESTRICTIONS = ("any", "batch", "sequence", "model", "none")
 """What an axis may cut: every factor; those of the batch; those of neither the batch nor weights, such as the sequence; those of weights that are not the
 batch's; nothing."""

@@ -21,6 +21,7 @@ from distir.passes.sharding.least_memory import Least
 from distir.passes.sharding.memory import Footprint
 from distir.passes.sharding.pricing import EXACT, Found, Pricing
 from distir.passes.sharding.primal_heuristic import add_heuristic_plan
+from distir.passes.sharding.problem import SOUGHT
 from distir.passes.sharding.relaxation import Relaxation
 from distir.passes.solver.bounds import Bounds
 from distir.passes.solver.deadline import NEVER, Deadline, OutOfTime
@@ -47,8 +48,6 @@ MOST_ROWS = 1 << 21
 """Sparse elimination makes no larger tables."""
 SECONDS_EACH = 1e-4
 """About what an entry takes to be posed: a program that would not be posed in time is not."""
-UNPROVEN = 3.0
-"""By how much more the bound may be short than asked for, once prices are as good as they get: to close the rest takes most of the time."""
 SOLVER = 1e-7
 """To which share of the time the integer program is solved."""
 ROUNDS = 60
@@ -61,7 +60,8 @@ class WithinMemory:
     def __init__(self, choices: ChoiceNetwork, limit: int, deadline: Deadline = NEVER, enough: float = EXACT):
         """A plan of which the bound is short by at most the share `enough` will do."""
         self.relaxation = Relaxation(choices)
-        self.pricing = Pricing(self.relaxation, limit, deadline, enough)
+        self.pricing = Pricing(self.relaxation, limit, deadline, max(EXACT, SOUGHT * enough))
+        self._enough = enough
         self.is_infeasible = False
         self.least: Least | None = None
         """The plan that needs least, if it was sought because prices led to none within the limit."""
@@ -106,10 +106,10 @@ class WithinMemory:
     def _is_near(self) -> bool:
         """Whether a plan will do that is near enough for its bound, which prices raise no more: where one need not be proven the best (GPT-3, D128 T8 on 1,024 H100: 14.51 s
         after 12 s, and 14.50 s after two minutes, of at least 14.35)."""
-        if self.pricing.enough <= EXACT or self.pricing.best is None:
+        if self._enough <= EXACT or self.pricing.best is None:
             return False
         self._cross()
-        return self.pricing.short <= UNPROVEN * self.pricing.enough
+        return self.pricing.short <= self._enough
 
     def _cross(self) -> None:
         """Looks for a plan that makes for each variable what some plan found so far does: memory is filled by what they save here and there."""

@@ -2,13 +2,14 @@
 collectives on streams of their own, where there is something to compute meanwhile.
 
 A collective of what a function is given, such as the gather of a parameter that is stored in parts, runs on the stream `prefetch`, with what makes its operands, as sharded
-data parallelism fetches parameters ahead: only so many calls ahead of computation, since what is gathered is held until then. Any other runs on the
+data parallelism fetches parameters ahead: only so many calls ahead of computation, since what is gathered is held until then. One of which the result is only
+returned, such as the reduction of a gradient, runs on the stream `reduce`, with its conversion and its addition to the sum over microbatches. Any other runs on the
 stream `collective`, and is waited for where its result is first used. What a function takes for a stream alone it takes on the stream, and a result that is returned stays
 on its stream until a caller uses it: layers do not wait for each other's messages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -16,7 +17,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 from xdsl.traits import Pure
 
-from distir.dialects.dist import CallOp, MoveOp
+from distir.dialects.dist import AccumulateOp, CallOp, MoveOp
 from distir.dialects.dist.attributes import MAIN_STREAM, on_device, placed, placement, relocated
 from distir.dialects.dist.calls import is_kernel
 from distir.dialects.dist.communication import CollectiveOp
@@ -26,7 +27,7 @@ from distir.passes.distribution.pipeline.chunks import Chunks, block_of, followi
 from distir.passes.distribution.pipeline.streams import COLLECTIVE, join_reductions, stream_of
 from distir.passes.structure import functions
 
-PREFETCH = "prefetch"
+PREFETCH, REDUCE = "prefetch", "reduce"
 
 
 def overlap_in_functions(module: ModuleOp, entry: FuncOp, bucket_bytes: int, chunks: Chunks, ahead: int) -> None:
@@ -55,29 +56,39 @@ class _Calls:
 
     def __init__(self, module: ModuleOp, entry: FuncOp):
         self.entry = entry
-        table = functions(module)
+        self._table = functions(module)
         self.sites: dict[FuncOp, list[CallOp]] = {}
         self.callees_first: list[FuncOp] = []
-        self._visit(entry, table)
+        self._visit(entry)
 
-    def _visit(self, function: FuncOp, table: dict[str, FuncOp]) -> None:
+    def _visit(self, function: FuncOp) -> None:
         self.sites[function] = []
         for op in function.body.block.ops:
-            if isinstance(op, CallOp) and not is_kernel(callee := table[op.callee_name]):
+            if isinstance(op, CallOp) and not is_kernel(callee := self._table[op.callee_name]):
                 if callee not in self.sites:
-                    self._visit(callee, table)
+                    self._visit(callee)
                 self.sites[callee].append(op)
         self.callees_first.append(function)
 
     def lingers(self, value: SSAValue) -> bool:
         """Whether something is computed between a value and its first use, in its function or, of one that is only returned, in every caller."""
         if any(not isinstance(use.operation, ReturnOp) for use in value.uses):
-            return is_computed_beside(value)
+            return _goes_on(value) is not None or is_computed_beside(value) or self._lingers_inside(value)
         function = block_of(value).parent_op()
         if function is self.entry or not isinstance(function, FuncOp):
             return True
         indices = {use.index for use in value.uses}
         return all(self.lingers(site.results[i]) for site in self.sites[function] for i in indices)
+
+    def _lingers_inside(self, value: SSAValue) -> bool:
+        """Whether a value that is given to a call at once lingers in what is called, which only adds to it: the sum of microbatches."""
+        users = {use.operation for use in uses_of(value)}
+        first = next((op for op in following(value) if op in users), None)
+        callee = self._table.get(first.callee_name) if isinstance(first, CallOp) else None
+        if first is None or callee is None or callee not in self.sites:
+            return False
+        given = [argument for argument, v in zip(callee.body.block.args, first.operands, strict=True) if v is value]
+        return all(_is_sum(argument) and is_computed_beside(argument) for argument in given)
 
     def take_on_streams(self, function: FuncOp, later: set[Operation]) -> None:
         """Arguments that are needed on one stream alone are taken on it: callers move them there as soon as they are made. Those that go there `later` are not."""
@@ -119,14 +130,14 @@ class _Calls:
 
 def _overlap(op: CollectiveOp, calls: _Calls) -> None:
     """Puts one collective on a stream, if anything runs beside it there."""
-    early, after = _made_of_arguments(op), list(_made_of_it(op))
-    if early is not None:
-        stream, moved = PREFETCH, [*early, op]
-    elif any(calls.lingers(result) or _goes_on(result) for result in (after or [op])[-1].results):
-        stream, moved = COLLECTIVE, [op, *after]
-    else:
+    if (early := _made_of_arguments(op)) is not None:
+        _on_stream(PREFETCH, [*early, op])
         return
-    _on_stream(stream, moved)
+    after, ends = _made_of_it(op)
+    goes_on = next(filter(None, map(_goes_on, ends)), None)
+    if goes_on is not None or any(map(calls.lingers, ends)):
+        is_left = all(isinstance(use.operation, ReturnOp) for end in ends for use in end.uses)
+        _on_stream(goes_on or (REDUCE if is_left else COLLECTIVE), [op, *after])
 
 
 def _fetch_together(function: FuncOp, bucket_bytes: int) -> None:
@@ -191,21 +202,46 @@ def _is_fetched(value: SSAValue) -> bool:
     return stream_of(value) == PREFETCH
 
 
-def _on_stream(stream: str, moved: list[Operation]) -> None:
-    """Puts operations, each made of the one before, on a stream."""
+def _on_stream(stream: str, moved: Sequence[Operation]) -> None:
+    """Puts operations on a stream. What else is made of their results has these come back."""
     for each in moved:
         _place(each, stream)
-    for result in moved[-1].results:
+    for result in [result for each in moved for result in each.results]:
         _come_back(result)
 
 
-def _made_of_it(op: Operation) -> Iterator[Operation]:
-    """What is made of the result alone and is all that the result is for (a conversion of a gradient)."""
-    while len(op.results) == 1 and op.results[0].has_one_use():
-        op = uses_of(op.results[0])[0].operation
-        if not op.has_trait(Pure) or isinstance(op, CollectiveOp | CallOp) or len(op.operands) > 1 or op.regions:
-            return
-        yield op
+def _made_of_it(op: Operation) -> tuple[list[Operation], list[OpResult]]:
+    """What is made of the results alone and is all that they are for (a conversion of a gradient, what a bucket is taken apart to), with the sums over microbatches
+    to which that is added; and the values with which it ends."""
+    found, ends = list[Operation](), list[OpResult]()
+    waiting = [*op.results]
+    while waiting:
+        value = waiting.pop(0)
+        user = uses_of(value)[0].operation if value.has_one_use() else None
+        if user is not None and _goes_with(user, value):
+            found.append(user)
+            waiting += user.results
+        else:
+            ends.append(value)
+    return found, ends
+
+
+def _goes_with(op: Operation, value: OpResult) -> bool:
+    """Whether an operation does something to a value alone, or adds it to a sum."""
+    if not op.has_trait(Pure) or isinstance(op, CollectiveOp | CallOp) or op.regions:
+        return False
+    return len(op.operands) == 1 or _adds_to_argument(op, value)
+
+
+def _adds_to_argument(op: Operation, value: SSAValue) -> bool:
+    """Whether an operation only adds a value to what its function is given for that."""
+    others = [each for each in op.operands if each is not value]
+    return isinstance(op, AccumulateOp) and all(isinstance(v, BlockArgument) and _is_sum(v) for v in others)
+
+
+def _is_sum(argument: SSAValue) -> bool:
+    """Whether a function adds to what it is given, and uses it for nothing else."""
+    return argument.has_one_use() and isinstance(uses_of(argument)[0].operation, AccumulateOp)
 
 
 def _made_of_arguments(op: Operation) -> list[Operation] | None:
@@ -265,18 +301,22 @@ def _restate(function: FuncOp) -> None:
 
 def _come_back(value: SSAValue) -> None:
     """Has a value on a stream come back to the main one where it is first used there."""
+    there = set[Operation]()  # what was given it on the stream until now
     for move in [use.operation for use in value.uses if isinstance(use.operation, MoveOp)]:
         if move.output.type == value.type:
+            there |= {use.operation for use in move.output.uses}
             move.output.replace_all_uses_with(value)
             block_of(value).erase_op(move)
-    users = {use.operation for use in uses_of(value) if not _makes_on_stream_of(value, use.operation)}
+
+    def stays(user: Operation) -> bool:
+        return user in there or _makes_on_stream_of(value, user)
+
+    users = {use.operation for use in uses_of(value) if not stays(use.operation)}
     if not users:
         return
     move = MoveOp(value, MAIN_STREAM)
     move.output.name_hint = value.name_hint
-    value.replace_uses_with_if(
-        move.output, lambda use: use.operation is not move and not _makes_on_stream_of(value, use.operation)
-    )
+    value.replace_uses_with_if(move.output, lambda use: use.operation is not move and not stays(use.operation))
     block_of(value).insert_op_before(move, next(op for op in following(value) if op in users))
 
 
@@ -284,10 +324,11 @@ def _makes_on_stream_of(value: SSAValue, user: Operation) -> bool:
     return any(stream_of(result) == stream_of(value) for result in user.results)
 
 
-def _goes_on(value: SSAValue) -> bool:
-    """Whether a value is used on the stream of collectives alone."""
+def _goes_on(value: SSAValue) -> str | None:
+    """The stream of collectives on which alone a value is used; None if it is used elsewhere."""
     users = [use.operation for use in value.uses]
-    return bool(users) and all(isinstance(op, MoveOp) and stream_of(op.output) == COLLECTIVE for op in users)
+    streams = {stream_of(user.output) if isinstance(user, MoveOp) else None for user in users}
+    return next(iter(streams), None) if len(streams) == 1 and streams <= {COLLECTIVE, REDUCE} else None
 
 
 def _is_on_main(values: Iterable[SSAValue]) -> bool:

@@ -19,11 +19,11 @@ func.func @main(%x: tensor<4x8xf32, #dist.on<0:2>> {dist.part = #dist.part<[0:4,
 // CHECK:      func.func @main
 // CHECK-NEXT: %[[W:.*]] = dist.move %w : tensor<8x4xf64, #dist.on<0:2>> -> tensor<8x4xf64, #dist.on<0:2, "prefetch">>
 // CHECK-NEXT: %[[V:.*]] = dist.move %v : tensor<8x4xf64, #dist.on<0:2>> -> tensor<8x4xf64, #dist.on<0:2, "prefetch">>
-// CHECK-NEXT: %h, %a = dist.call @layer(%x, %[[W]]) on [0, 1] : {{.*}} -> (tensor<4x8xf32, #dist.on<0:2>>, tensor<8x4xf32, #dist.on<0:2, "collective">>)
+// CHECK-NEXT: %h, %a = dist.call @layer(%x, %[[W]]) on [0, 1] : {{.*}} -> (tensor<4x8xf32, #dist.on<0:2>>, tensor<8x4xf32, #dist.on<0:2, "reduce">>)
 // CHECK-NEXT: %y, %b = dist.call @layer(%h, %[[V]]) on [0, 1]
 // CHECK-NEXT: onnx.Relu
-// CHECK-DAG:  %[[A:.*]] = dist.move %a : tensor<8x4xf32, #dist.on<0:2, "collective">> -> tensor<8x4xf32, #dist.on<0:2>>
-// CHECK-DAG:  %[[B:.*]] = dist.move %b : tensor<8x4xf32, #dist.on<0:2, "collective">> -> tensor<8x4xf32, #dist.on<0:2>>
+// CHECK-DAG:  %[[A:.*]] = dist.move %a : tensor<8x4xf32, #dist.on<0:2, "reduce">> -> tensor<8x4xf32, #dist.on<0:2>>
+// CHECK-DAG:  %[[B:.*]] = dist.move %b : tensor<8x4xf32, #dist.on<0:2, "reduce">> -> tensor<8x4xf32, #dist.on<0:2>>
 // CHECK:      "onnx.Add"(%[[A]], %[[B]])
 
 func.func private @layer(%x: tensor<4x8xf32, #dist.on<0:2>>, %w: tensor<8x4xf64, #dist.on<0:2>>) -> (tensor<4x8xf32, #dist.on<0:2>>, tensor<8x4xf32, #dist.on<0:2>>) {
@@ -37,7 +37,7 @@ func.func private @layer(%x: tensor<4x8xf32, #dist.on<0:2>>, %w: tensor<8x4xf64,
   func.return %y, %n : tensor<4x8xf32, #dist.on<0:2>>, tensor<8x4xf32, #dist.on<0:2>>
 }
 
-// CHECK:      func.func private @layer(%x: {{.*}}, %w: tensor<8x4xf64, #dist.on<0:2, "prefetch">>) -> (tensor<4x8xf32, #dist.on<0:2>>, tensor<8x4xf32, #dist.on<0:2, "collective">>)
+// CHECK:      func.func private @layer(%x: {{.*}}, %w: tensor<8x4xf64, #dist.on<0:2, "prefetch">>) -> (tensor<4x8xf32, #dist.on<0:2>>, tensor<8x4xf32, #dist.on<0:2, "reduce">>)
 // CHECK-NEXT: onnx.Transpose
 // CHECK-NEXT: %c = "onnx.Cast"(%w)
 // CHECK-NEXT: %g = dist.allgather %c dim 1 over "dp" : (tensor<8x4xf32, #dist.on<0:2, "prefetch">>)
@@ -45,6 +45,6 @@ func.func private @layer(%x: tensor<4x8xf32, #dist.on<0:2>>, %w: tensor<8x4xf64,
 // CHECK-NEXT: %y = "onnx.MatMul"(%x, %[[G]])
 // CHECK-NEXT: %p = "onnx.MatMul"
 // CHECK-NEXT: %[[P:.*]] = dist.move %p
-// CHECK-NEXT: %d = dist.reducescatter sum %[[P]] dim 1 over "dp" : (tensor<8x8xf32, #dist.on<0:2, "collective">>)
-// CHECK-NEXT: %n = "onnx.Neg"(%d) : (tensor<8x4xf32, #dist.on<0:2, "collective">>)
+// CHECK-NEXT: %d = dist.reducescatter sum %[[P]] dim 1 over "dp" : (tensor<8x8xf32, #dist.on<0:2, "reduce">>)
+// CHECK-NEXT: %n = "onnx.Neg"(%d) : (tensor<8x4xf32, #dist.on<0:2, "reduce">>)
 // CHECK-NEXT: func.return %y, %n

@@ -6,7 +6,7 @@ dist.mesh @mesh = <["pod" = 2, "dp" = 2]>
 // CHECK:      func.func @main
 // CHECK:      %[[D:.*]] = dist.reducescatter sum %{{.*}} -> tensor<2x4xf32, #dist.on<0:4, "collective">>
 // CHECK-NEXT: %[[B:.*]] = dist.allreduce sum %[[D]] {{.*}} -> tensor<2x4xf32, #dist.on<0:4, "collective">>
-// CHECK-NEXT: %h, [[A:%.*]] = dist.call @layer(%x) on [0, 1, 2, 3] : {{.*}} -> (tensor<4x4xf32, #dist.on<0:4>>, tensor<2x4xf32, #dist.on<0:4, "collective">>)
+// CHECK-NEXT: %h, [[A:%.*]] = dist.call @layer(%x) on [0, 1, 2, 3] : {{.*}} -> (tensor<4x4xf32, #dist.on<0:4>>, tensor<2x4xf32, #dist.on<0:4, "reduce">>)
 // CHECK-NEXT: onnx.Relu
 // CHECK-DAG:  dist.move [[A]]
 // CHECK-DAG:  dist.move %[[B]]
@@ -22,8 +22,8 @@ func.func @main(%x: tensor<4x4xf32, #dist.on<0:4>> {dist.part = #dist.part<[0:4,
 
 // CHECK:      func.func private @layer
 // CHECK:      %[[P:.*]] = "onnx.MatMul"
-// CHECK:      dist.reducescatter sum %{{.*}} -> tensor<2x4xf32, #dist.on<0:4, "collective">>
-// CHECK-NEXT: %[[A:.*]] = dist.allreduce sum %{{.*}} -> tensor<2x4xf32, #dist.on<0:4, "collective">>
+// CHECK:      dist.reducescatter sum %{{.*}} -> tensor<2x4xf32, #dist.on<0:4, "reduce">>
+// CHECK-NEXT: %[[A:.*]] = dist.allreduce sum %{{.*}} -> tensor<2x4xf32, #dist.on<0:4, "reduce">>
 // CHECK:      func.return %{{.*}}, %[[A]]
 func.func private @layer(%x: tensor<4x4xf32, #dist.on<0:4>>) -> (tensor<4x4xf32, #dist.on<0:4>>, tensor<2x4xf32, #dist.on<0:4>>) {
   %p = "onnx.MatMul"(%x, %x) : (tensor<4x4xf32, #dist.on<0:4>>, tensor<4x4xf32, #dist.on<0:4>>) -> tensor<4x4xf32, #dist.on<0:4>>
