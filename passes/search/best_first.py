@@ -3,7 +3,7 @@ next one to simulate, until no other can be among the fastest that were found.""
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import count
@@ -28,9 +28,9 @@ class Fastest:
                 self._found[values.index(min(values))] = throughput
 
     @property
-    def threshold(self) -> float:
-        """The least of these, if so many were found."""
-        return min(cast("list[float]", self._found[:]))
+    def throughputs(self) -> list[float]:
+        """These, sorted; 0 for each that was not found yet."""
+        return sorted(cast("list[float]", self._found[:]))
 
 
 class BestFirst:
@@ -53,17 +53,17 @@ class BestFirst:
         """What to look at next, of what can be among the fastest; None if there is nothing."""
         while self._waiting:
             _, _, configuration, least_seconds = heappop(self._waiting)
-            if not self._is_slower(configuration, least_seconds):
+            if not self._is_slower(configuration, least_seconds, self._threshold):
                 return configuration
         return None
 
     def close(self) -> None:
-        """Of what is not looked at any more, what cannot be among the fastest is slower."""
+        """Of what is not looked at any more, what cannot be the fastest is slower."""
         for _, _, configuration, least_seconds in self._waiting:
-            self._is_slower(configuration, least_seconds)
+            self._is_slower(configuration, least_seconds, self.fastest)
 
-    def _is_slower(self, configuration: Configuration, least_seconds: float) -> bool:
-        if is_slower := _throughput(configuration, least_seconds) < self._threshold:
+    def _is_slower(self, configuration: Configuration, least_seconds: float, threshold: float) -> bool:
+        if is_slower := _throughput(configuration, least_seconds) < threshold:
             self._slower[configuration] = least_seconds
         return is_slower
 
@@ -82,12 +82,20 @@ class BestFirst:
 
     def too_slow(self, configuration: Configuration, least_seconds: float) -> Outcome:
         """What became of a plan that takes at least so long."""
-        why = f"takes at least {least_seconds:.6g} s, so {self.wanted} others are faster"
+        most, every = _throughput(configuration, least_seconds), self._every
+        faster = min(self.wanted, len(every) - bisect_right(every, most))
+        others = "another is" if faster == 1 else f"{faster} others are"
+        why = f"takes at least {least_seconds:.6g} s, so {others} faster"
         return Outcome(configuration, None, why, least_seconds=least_seconds)
 
     def cutoff(self, configuration: Configuration) -> float:
         """Seconds: a plan that takes longer is not among the fastest."""
         return configuration.batch / self._threshold if self._threshold else inf
+
+    @property
+    def fastest(self) -> float:
+        """The throughput of the fastest plan that was found."""
+        return max(self._every, default=0.0)
 
     @property
     def is_full(self) -> bool:
@@ -97,8 +105,13 @@ class BestFirst:
     @property
     def _threshold(self) -> float:
         """The least throughput of the fastest plans, if as many as are wanted were found."""
-        own = self._found[-self.wanted] if len(self._found) >= self.wanted else 0.0
-        return own if self.others is None else max(own, self.others.threshold)
+        every = self._every
+        return every[-self.wanted] if len(every) >= self.wanted else 0.0
+
+    @property
+    def _every(self) -> list[float]:
+        """The throughputs of the plans found, sorted: all of this process, or the fastest of all."""
+        return self._found if self.others is None else self.others.throughputs
 
 
 def _throughput(configuration: Configuration, seconds: float) -> float:

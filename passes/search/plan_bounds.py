@@ -7,7 +7,7 @@ plan whose replicas have microbatches of as many rows does less, on however many
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -136,8 +136,9 @@ class PlanBounds:
         least = max(self.least_seconds(replace(c, recompute="none")), self.least_seconds(c))
         return max(least, self._least_of_work(c, self._known_work(c)))
 
-    def measure(self, configurations: Iterable[Configuration], end: float) -> None:
-        """Measures the stages of these plans, as long as there is time."""
+    def measure(self, configurations: Collection[Configuration], fastest: float, end: float) -> None:
+        """Measures the stages of these plans, as long as there is time; and finds what their tensor ranks do as far as it is not known that they are slower than
+        the fastest plan, of so many samples per second: first what bounds most plans."""
         plans = {self._key(each): each for c in configurations for each in (replace(c, recompute="none"), c)}
         together = sorted(plans.items(), key=lambda each: (*each[0][1:], each[0][0]))  # all policies of one cut
         for _, c in together:
@@ -145,6 +146,16 @@ class PlanBounds:
                 break
             with suppress(DistirError):
                 self.stages(c)
+        left: dict[object, list[Configuration]] = {}
+        for c in configurations:
+            if not self.is_sharded(c):
+                left.setdefault((_work_key(c), Rows.of(c)), []).append(c)
+        for each in sorted(left.values(), key=len, reverse=True):
+            for c in each:
+                with suppress(DistirError):
+                    if monotonic() < end and self.is_measured(c) and c.batch / self.known(c) >= fastest:
+                        self._add_work(c)
+                        break
 
     def is_measured(self, c: Configuration) -> bool:
         """Whether the stages of a plan are known, or that the model has not so many."""

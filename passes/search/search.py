@@ -43,8 +43,8 @@ MATTERS = 0.01
 OF_ONE, LEAST_SECONDS = 1 / 6, 20.0
 """A plan may have this share of the time, and so much at least: near the limit of memory it takes longer to find one that is hardly faster (GPT-3 on 1,024 H100, D64 T16: 100 s, and
 0.004 % faster than in 20 s)."""
-KNOWING = 1 / 8
-"""This share of the time is kept to know the stages of all plans, which says what fits no device."""
+KNOWING = 1 / 6
+"""This share of the time is kept to know the stages of all plans, which says what fits no device, and what their tensor ranks do: which are slower than the fastest."""
 FIRST = 4
 """Before the first plan it is found what tensor ranks do in so many, unless that takes a share `KNOWING` of the time: that is dearer than other bounds, but says which plans are worth it."""
 LATER = 0.01
@@ -265,7 +265,7 @@ class Search:
             is_late = queue.is_full or monotonic() >= self._end - self.seconds * KNOWING
             if self.wanted and is_late and not is_known:
                 is_known = True
-                self.bounds.measure(waiting, self._end)
+                self.bounds.measure(waiting, queue.fastest, self._end)
         for c in [c for c in waiting if self.wanted and self.bounds.is_measured(c)]:
             try:
                 if (bytes_ := self.bounds.least_bytes(c)) > self.memory_limit_bytes:

@@ -31,8 +31,11 @@ what lies between it and the best plan."""
 
 EXACT = 1e-9
 """Costs that differ by a smaller share are equal: tables are floating."""
-DEARER, MOST_DEAR = 10.0, 1e4
-"""While no plan fits, prices may grow by this factor, until the whole limit costs so many times the fastest plan's time."""
+AT_MOST = 0.999
+"""Prices are as high as they may be if they are this share of that."""
+AT_FIRST, DEARER, MOST_DEAR = 0.25, 10.0, 1e4
+"""The whole limit costs this share of the fastest plan's time at most, at first: the best prices are mostly less (GPT-3 on 1,024 H100: 0.02 to 0.2), and far higher ones tell little. While no
+plan fits, and while it is these that keep the bound from getting better, they may grow by this factor, up to so many times that time."""
 
 
 @dataclass
@@ -66,7 +69,7 @@ class Pricing:
         """Those of this bound: picoseconds for the whole limit."""
         self.bounds: dict[int, Array] = {}
         """Of the choices that were left when some were ruled out the last time: no plan with it costs less."""
-        self._most = 1.0
+        self._most = AT_FIRST
 
     @property
     def deadline(self) -> Deadline:
@@ -82,7 +85,8 @@ class Pricing:
                 break
             prices, promised = self._next_prices() if self.found else (self.prices, inf)
             if promised - self.lower <= self._negligible:
-                if self.best is not None or self._most >= MOST_DEAR:
+                is_open = self.best is None or sum(prices) >= AT_MOST * self._most * abs(self.found[0].cost)
+                if not is_open or self._most >= MOST_DEAR:
                     break
                 self._most *= DEARER
             elif not self._solve(prices):
