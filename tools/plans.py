@@ -307,7 +307,7 @@ class Plans(Sequence[Plan]):
     def summary(self) -> str:
         """How many plans were simulated, and what became of the others."""
         dropped = Counter(kind_of(o.dropped) for o in self.outcomes if o.dropped is not None)
-        simulated = sum(o.figures is not None or kind_of(o.dropped) == IMPOSSIBLE for o in self.outcomes)
+        simulated = sum(o.figures is not None for o in self.outcomes)
         others = "".join(f"; {n} {kind}" for kind, n in dropped.items())
         early = "; stopped before its end" if self.interrupted else ""
         return f"{simulated} of {self.planned} plans simulated{others}{early}"

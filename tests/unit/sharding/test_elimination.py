@@ -61,6 +61,32 @@ def test_the_minimum_is_that_of_all_assignments(drawn: tuple[list[list[float]], 
         assert least == inf if found is None else cost(own, tables, tuple(found)) == least
 
 
+@given(networks(), st.integers(0, 4), st.integers(1, 2))
+@settings(max_examples=80)
+def test_variables_that_are_alike_decide_together(
+    drawn: tuple[list[list[float]], list[Table]], which: int, copies: int
+):
+    """Those whose costs are the same whatever the others are, as the parameters of layers: the minimum stays what it is."""
+    own, tables = drawn
+    which %= len(own)
+    for _ in range(copies):
+        copy = len(own)
+        own = [*own, own[which]]
+        tables = tables + [
+            Table(tuple(copy if v == which else v for v in table.scope), table.classes, table.costs)
+            for table in tables
+            if which in table.scope and max(table.scope) < len(drawn[0])
+        ]
+    least = min(cost(own, tables, choices) for choices in product(*(range(len(costs)) for costs in own)))
+    network = built(own, tables)
+    is_free = not any(which in table.scope for table in network.tables)
+    network.merge_alike()
+    assert len(network.left) <= len(own) - (0 if is_free else copies)
+    for smallest in (1 << 20, 4):
+        found = cheapest(built(own, tables), smallest)
+        assert least == inf if found is None else cost(own, tables, tuple(found)) == least
+
+
 @given(networks(), st.integers(0, 3))
 @settings(max_examples=50)
 def test_the_minimum_within_a_bound_is_that_of_all_assignments(
