@@ -293,14 +293,14 @@ class Network:
 
     # --- elimination ---
 
-    def _views(self, variable: int) -> dict[int, list[Array]]:
-        """For each neighbour, the classes of its choices in each of the variable's tables."""
-        views: dict[int, list[Array]] = {}
+    def _views(self, variable: int) -> dict[int, list[tuple[Array, int]]]:
+        """For each neighbour, the classes of its choices in each of the variable's tables, and how many these are."""
+        views: dict[int, list[tuple[Array, int]]] = {}
         for t in sorted(self._of[variable]):
             table = self._tables[t]
-            for v, classes in zip(table.scope, table.classes, strict=True):
+            for v, classes, count in zip(table.scope, table.classes, table.costs.shape, strict=True):
                 if v != variable:
-                    views.setdefault(v, []).append(classes)
+                    views.setdefault(v, []).append((classes, count))
         return views
 
     def _joint_classes(self, variable: int) -> dict[int, tuple[Array, Array]]:
@@ -311,14 +311,8 @@ class Network:
     def _size(self, variable: int) -> int:
         """How many entries the table has that eliminates a variable."""
         size = len(self._own[variable])
-        views: dict[int, list[tuple[Array, int]]] = {}
-        for t in self._of[variable]:
-            table = self._tables[t]
-            for v, classes, count in zip(table.scope, table.classes, table.costs.shape, strict=True):
-                if v != variable:
-                    views.setdefault(v, []).append((classes, count))
-        for seen in views.values():
-            size *= seen[0][1] if len(seen) == 1 else len(set(_joint([classes for classes, _ in seen]).tolist()))
+        for seen in self._views(variable).values():
+            size *= seen[0][1] if len(seen) == 1 else len(set(_joint(seen).tolist()))
         return size
 
     def _eliminate(self, variable: int) -> list[int]:
@@ -436,11 +430,11 @@ def _excess(slices: Array) -> Array:
     return found
 
 
-def _joint(seen: Sequence[Array]) -> Array:
+def _joint(seen: Sequence[tuple[Array, int]]) -> Array:
     """Of each choice a number for its classes in several tables together."""
-    joint = seen[0]
-    for classes in seen[1:]:
-        joint = joint * (int(classes.max()) + 1) + classes
+    joint, _ = seen[0]
+    for classes, count in seen[1:]:
+        joint = joint * count + classes
     return joint
 
 
