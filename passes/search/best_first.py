@@ -60,7 +60,7 @@ class BestFirst:
     def close(self) -> None:
         """Of what is not looked at any more, what cannot be the fastest is slower."""
         for _, _, configuration, least_seconds in self._waiting:
-            self._is_slower(configuration, least_seconds, self.fastest)
+            self._is_slower(configuration, least_seconds, self.throughput_of(1))
 
     def _is_slower(self, configuration: Configuration, least_seconds: float, threshold: float) -> bool:
         if is_slower := _throughput(configuration, least_seconds) < threshold:
@@ -93,11 +93,6 @@ class BestFirst:
         return configuration.batch / self._threshold if self._threshold else inf
 
     @property
-    def fastest(self) -> float:
-        """The throughput of the fastest plan that was found."""
-        return max(self._every, default=0.0)
-
-    @property
     def is_full(self) -> bool:
         """Whether as many plans were found as are wanted."""
         return self._threshold > 0
@@ -105,8 +100,12 @@ class BestFirst:
     @property
     def _threshold(self) -> float:
         """The least throughput of the fastest plans, if as many as are wanted were found."""
+        return self.throughput_of(self.wanted)
+
+    def throughput_of(self, place: int) -> float:
+        """The throughput of the plan at a place among those found, the fastest at 1; 0 if so many were not found."""
         every = self._every
-        return every[-self.wanted] if len(every) >= self.wanted else 0.0
+        return every[-place] if len(every) >= place else 0.0
 
     @property
     def _every(self) -> list[float]:

@@ -6,7 +6,6 @@ Configurations are looked at in the order of what they can reach at most, until 
 from __future__ import annotations
 
 import io
-from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field, replace
@@ -84,8 +83,6 @@ class Search:
     fastest: Fastest | None = None
     """The plans that processes found that share the search."""
     _end: float = inf
-    _fastest: list[float] = field(default_factory=list[float])
-    """Samples per second of all plans found, each with messages as they make it faster; the fastest last."""
     _speeds: dict[tuple[int | str, ...], float] = field(default_factory=dict[tuple[int | str, ...], float])
     """Samples per second of the programs that are kept."""
     _bases: dict[tuple[int, bool], ModuleOp] = field(default_factory=dict[tuple[int, bool], ModuleOp])
@@ -265,7 +262,7 @@ class Search:
             is_late = queue.is_full or monotonic() >= self._end - self.seconds * KNOWING
             if self.wanted and is_late and not is_known:
                 is_known = True
-                self.bounds.measure(waiting, queue.fastest, self._end)
+                self.bounds.measure(waiting, queue.throughput_of(1), self._end)
         for c in [c for c in waiting if self.wanted and self.bounds.is_measured(c)]:
             try:
                 if (bytes_ := self.bounds.least_bytes(c)) > self.memory_limit_bytes:
@@ -299,7 +296,7 @@ class Search:
             found = [self.evaluate(c, queue.cutoff(c) * slower)]
         except TooSlow as error:
             return [queue.too_slow(c, error.least_seconds)]
-        if found[0].dropped is None and self._is_worth_hiding(found[0]):
+        if found[0].dropped is None and self._is_worth_hiding(queue, found[0]):
             found.append(self.evaluate(replace(c, overlap=True)))
         if fitting := ranked(found):
             queue.note(fitting[0])
@@ -307,15 +304,14 @@ class Search:
             speeds[key] = max(fitting[0].throughput, speeds.get(key, 0.0))
             if len(speeds) > MOST_KEPT:
                 del speeds[min(speeds, key=lambda each: speeds[each])]
-            insort(self._fastest, fitting[0].throughput)
         return found
 
-    def _is_worth_hiding(self, outcome: Outcome) -> bool:
-        """Whether a plan would be among the fastest of all so far if its devices never waited for messages."""
-        c, fastest = outcome.configuration, self._fastest[-self.overlapped :]
+    def _is_worth_hiding(self, queue: BestFirst, outcome: Outcome) -> bool:
+        """Whether a plan would be among the fastest so far if its devices never waited for messages."""
+        c = outcome.configuration
         if not self.overlapped or c.overlap or c.devices == 1:
             return False
-        return len(fastest) < self.overlapped or _without_messages(outcome) > fastest[0]
+        return _without_messages(outcome) > queue.throughput_of(self.overlapped)
 
     def evaluate(self, c: Configuration, cutoff: float = inf) -> Outcome:
         """Simulates one configuration. Raises TooSlow where it is known to take longer than `cutoff` seconds."""
