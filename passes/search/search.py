@@ -41,7 +41,7 @@ MATTERS = 0.01
 """What takes a smaller share of a plan's time is not worth another plan."""
 OF_ONE, LEAST_SECONDS = 1 / 6, 20.0
 """A plan may have this share of the time, and so much at least: near the limit of memory it takes longer to find one that is hardly faster (GPT-3 on 1,024 H100, D64 T16: 100 s, and
-0.004 % faster than in 20 s)."""
+0.004 % faster than in 20 s). It may have as much as another took, and the first half of what is left: a slow machine finds plans too."""
 KNOWING = 1 / 6
 """This share of the time is kept to know the stages of all plans, which says what fits no device, and what their tensor ranks do: which are slower than the fastest."""
 FIRST = 4
@@ -83,6 +83,8 @@ class Search:
     fastest: Fastest | None = None
     """The plans that processes found that share the search."""
     _end: float = inf
+    _slowest: float | None = None
+    """Seconds that a plan took that was found, at most."""
     _speeds: dict[tuple[int | str, ...], float] = field(default_factory=dict[tuple[int | str, ...], float])
     """Samples per second of the programs that are kept."""
     _bases: dict[tuple[int, bool], ModuleOp] = field(default_factory=dict[tuple[int, bool], ModuleOp])
@@ -129,7 +131,9 @@ class Search:
     @property
     def _left(self) -> float:
         """Seconds for a plan."""
-        return min(SECONDS_PER_PLAN, max(LEAST_SECONDS, self.seconds * OF_ONE), self._end - monotonic())
+        left = self._end - monotonic()
+        one = left / 2 if self._slowest is None else self._slowest
+        return min(SECONDS_PER_PLAN, max(LEAST_SECONDS, self.seconds * OF_ONE, one), left)
 
     def passes(self, c: Configuration) -> DtpParallelizePass:
         """The pass that writes a configuration's program."""
@@ -316,9 +320,11 @@ class Search:
     def evaluate(self, c: Configuration, cutoff: float = inf) -> Outcome:
         """Simulates one configuration. Raises TooSlow where it is known to take longer than `cutoff` seconds."""
         sweep()
+        start = monotonic()
         try:
             program = open_program(self.program(c, cutoff), self.machine, self.cost_model, memo=self._memo)
             figures = replace(figures_of_program(program, c.overlap), details=details_of(program))
+            self._slowest = max(self._slowest or 0.0, monotonic() - start)
         except TooSlow:
             raise
         except NothingFits as error:

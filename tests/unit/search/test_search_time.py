@@ -45,6 +45,16 @@ def test_a_plan_that_the_time_of_all_cuts_short(left: float, is_unseen: bool, mo
     assert dropped.startswith(UNSEEN) == is_unseen
 
 
+@pytest.mark.parametrize(
+    ("left", "slowest", "seconds"), [(60, None, 30), (60, 25.0, 25), (60, 5.0, 20), (10, 25.0, 10), (999, None, 120)]
+)
+def test_the_time_of_a_plan(left: float, slowest: float | None, seconds: float) -> None:
+    """Half of what is left for the first that is found; for others as much as one took."""
+    search = Search(lambda batch: ModuleOp([]), "dgx-a100", "analytic", 1, seconds=60.0)
+    search._end, search._slowest = monotonic() + left, slowest
+    assert search.passes(Configuration(8, 2, 1, 1, 1, "1f1b")).time_limit == pytest.approx(seconds, abs=1.0)
+
+
 def outcome(overlap: bool, seconds: float | None, why: str | None = None) -> Outcome:
     figures = None if seconds is None else Figures(seconds, 1, 1.0, 0.0)
     return Outcome(Configuration(8, 2, 1, 1, 1, "1f1b", overlap=overlap), figures, why)
