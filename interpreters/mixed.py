@@ -99,7 +99,7 @@ class MixedWalk(Walk):
         elif op.regions or self.has(op):
             results = super().run(op, operands)
         else:
-            key = self._question(op, operands)
+            key = question(self._shared, op, operands)
             if (results := self._answers.get(key)) is None:
                 results = tuple(map(self._shared.value, super().run(op, operands)))
                 self._answers[key] = results
@@ -107,21 +107,22 @@ class MixedWalk(Walk):
             self.remember(op.results, results)
         return results
 
-    def _question(self, op: Operation, operands: PythonValues) -> Hashable:
-        """Equal for operations of one class, with equal attributes and declared types, and operands of which the same is
-        known, wired alike."""
-        number, same = self._shared.number, {value: i for i, value in enumerate(op.operands)}
-        return (
-            type(op),
-            *(item for name, each in op.properties.items() for item in (name, number(each))),
-            *(item for name, each in op.attributes.items() if name not in NAMES for item in (name, number(each))),
-            *(item for v, known in zip(op.operands, operands, strict=True) for item in (same[v], number(known))),
-            *(number(value.type) for values in (op.operands, op.results) for value in values),
-        )
-
     def remember(self, values: Sequence[SSAValue], results: Sequence[MixedValue]) -> None:
         for value, result in zip(values, results, strict=True):
             self.known[value] = join(self.known[value], result) if value in self.known else result
+
+
+def question(shared: Shared, op: Operation, operands: PythonValues) -> Hashable:
+    """Equal for operations of one class, with equal attributes and declared types, and operands of which the same is
+    known, wired alike."""
+    number, same = shared.number, {value: i for i, value in enumerate(op.operands)}
+    return (
+        type(op),
+        *(item for name, each in op.properties.items() for item in (name, number(each))),
+        *(item for name, each in op.attributes.items() if name not in NAMES for item in (name, number(each))),
+        *(item for v, known in zip(op.operands, operands, strict=True) for item in (same[v], number(known))),
+        *(number(value.type) for values in (op.operands, op.results) for value in values),
+    )
 
 
 @register_impls

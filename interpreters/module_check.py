@@ -21,6 +21,7 @@ from distir.dialects.dist.attributes import placed, placement, placements
 from distir.dialects.dist.calls import caller_types, function_devices, is_grouped, is_kernel, is_placed
 from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
 from distir.dialects.dist.groups import check_by_rank
+from distir.dialects.errors import is_extra
 from distir.dialects.sharding import MeshOp
 from distir.interpreters.operator_dialects import MEANINGS
 
@@ -33,11 +34,23 @@ def check_module(module: ModuleOp) -> None:
 
     Linear in the size of the module. Every op must already verify by itself."""
     check_structure(module)
-    operators = [op for op in module.walk() if op.dialect_name() in MEANINGS and not isinstance(op, CommunicationOp)]
-    if operators:
+    check_operators(module)
+
+
+def check_operators(module: ModuleOp) -> None:
+    """The types of operators. Those of a dialect whose library is not installed are taken as they are, and so are operators without a meaning."""
+    by_dialect: dict[str, list[Operation]] = {}
+    for op in module.walk():
+        if (name := op.dialect_name()) in MEANINGS and not isinstance(op, CommunicationOp):
+            by_dialect.setdefault(name, []).append(op)
+    for operators in by_dialect.values():
         from distir.interpreters.type_check import check_types
 
-        check_types(operators)
+        try:
+            check_types(operators)
+        except ModuleNotFoundError as error:
+            if not is_extra(error):
+                raise
 
 
 def check_structure(module: ModuleOp) -> None:

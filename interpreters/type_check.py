@@ -3,7 +3,7 @@ than its meaning infers from its operands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from math import prod
 from typing import Any, cast
 
@@ -12,9 +12,10 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.traits import ConstantLike
 
 from distir.dialects.errors import DistirError
-from distir.interpreters.mixed import MixedValue, abstract, abstract_operator, type_of
+from distir.interpreters.mixed import MixedValue, abstract, abstract_operator, question, type_of
 from distir.interpreters.module_check import fail
 from distir.interpreters.reference import run_operator
+from distir.interpreters.shared import Shared
 
 _LARGEST_KNOWN = 64
 """Elements of constants whose values are looked at: result types depend on sizes, axes and scales."""
@@ -23,15 +24,19 @@ _LARGEST_KNOWN = 64
 def check_types(operators: Iterable[Operation]) -> None:
     """Raises VerifyException, as a diagnostic on the operation, where its operands do not fit, and where a result has another element type, rank
     or extent than inferred. Extents that are open on either side are not compared; operations without results, constants and operators with regions
-    are left out."""
+    are left out. Of operators that are alike, one is looked at."""
+    shared, right = Shared(), set[Hashable]()
     for op in operators:
         if op.results and not op.regions and not op.has_trait(ConstantLike):
-            _check(op)
+            operands = [_known(operand) for operand in op.operands]
+            if (key := question(shared, op, tuple(operands))) not in right:
+                _check(op, operands)
+                right.add(key)
 
 
-def _check(op: Operation) -> None:
+def _check(op: Operation, operands: Sequence[MixedValue]) -> None:
     try:
-        inferred = abstract_operator(op, [_known(operand) for operand in op.operands])
+        inferred = abstract_operator(op, operands)
     except DistirError as error:
         fail(op, str(error))
     if len(inferred) != len(op.results):

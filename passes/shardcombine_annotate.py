@@ -17,17 +17,19 @@ from xdsl.traits import IsTerminator
 class ShardcombineAnnotatePass(ModulePass):
     """Adds `dist.rule` to every operator op of every function.
 
-    Requires static tensor types. Rules are discovered once per class of op and kept in the user's cache directory
+    Requires static tensor types, those that operators infer. Rules are discovered once per class of op and kept in the user's cache directory
     (`DISTIR_CACHE_DIR`, else `XDG_CACHE_HOME`, else `~/.cache`)."""
 
     name = "shardcombine-annotate"
 
     def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
         from distir.dialects.sharding import RuleAttr
+        from distir.interpreters.module_check import check_operators
         from distir.passes.shardcombine.cache import RuleCache
         from distir.passes.shardcombine.discovery import Discovery
         from distir.passes.shardcombine.domains import InterpreterDomains
 
+        check_operators(op)
         discovery = Discovery(InterpreterDomains(), RuleCache.on_disk())
         functions = [f for f in op.ops if isinstance(f, func.FuncOp) and not f.is_declaration]
         operators = [each for function in functions for each in function.body.block.ops if is_operator(each)]

@@ -1,6 +1,6 @@
 """`simulate`: the entry's time on a machine and the memory that each device needs, as attributes of the function.
 
-Requires a module that holds together, at level 1 to 3, with static shapes. Ensures `dist.simulated_picoseconds` and
+Requires a module that holds together, at level 1 to 3, with static shapes and operators of the types that they infer. Ensures `dist.simulated_picoseconds` and
 `dist.peak_memory_bytes` (one per device) on the entry; changes nothing else.
 """
 
@@ -26,8 +26,10 @@ class SimulatePass(ModulePass):
     """The function that the program begins with."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.interpreters.module_check import check_operators
         from distir.interpreters.simulate import summarize
 
+        check_operators(op)
         summary = summarize(op, self.machine, self.cost_model, self.entry)
         (entry,) = (f for f in op.ops if isinstance(f, FuncOp) and f.sym_name.data == self.entry)
         peaks = [summary.peak_memory_bytes[device] for device in range(summary.devices)]

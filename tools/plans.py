@@ -145,9 +145,9 @@ class Plan:
 
             plan_file(self.source, self.configuration, self.as_dict()).save(fspath(path))
             return
-        from distir.frontends.weights import save
+        from distir.tools.commands.model import save_program
 
-        save(self.program, path)
+        save_program(self.program, fspath(path))
 
     def as_dict(self) -> dict[str, Any]:
         """The plan and its figures: bytes, seconds, shares of device time."""

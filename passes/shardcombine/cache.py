@@ -53,11 +53,11 @@ def cache_files() -> list[Path]:
 
 def current_file() -> Path:
     """The file in which this version, with the libraries that there are, keeps rules."""
-    return cache_directory() / f"{_PREFIX}{_digest()}.json"
+    return cache_directory() / f"{_PREFIX}{version_digest()}.json"
 
 
 @cache
-def _digest() -> str:
+def version_digest() -> str:
     """What all rules depend on besides the op and its dialect."""
     digest = hashlib.sha256(f"python {sys.version_info[:3]}\n".encode())
     for library in _LIBRARIES:
@@ -79,7 +79,7 @@ def _add_sources(digest: Any, folder: Path) -> None:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
 
 
-def _meaning_digest(op: Operation) -> str | None:
+def meaning_digest(op: Operation) -> str | None:
     """A digest of what an op's dialect means: where its operators and their meaning are from outside, of the sources and versions there;
     None where there are none to be read."""
     meaning = MEANINGS.get(op.dialect_name())
@@ -154,7 +154,7 @@ class RuleCache:
 
     def key(self, op: Operation, text: str) -> str | None:
         """The key of an op by its text; None if it can only be kept in memory, by the text."""
-        digest = _meaning_digest(op)
+        digest = meaning_digest(op)
         return None if digest is None else f"{op.name} {hashlib.sha256(f'{digest} {text}'.encode()).hexdigest()[:32]}"
 
     def get(self, op: Operation, text: str) -> Rule | None:

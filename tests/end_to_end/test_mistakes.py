@@ -26,6 +26,10 @@ DOMINANCE = """func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
   %b = "onnx.Relu"(%x) : (tensor<4xf32>) -> tensor<4xf32>
   func.return %a : tensor<4xf32>
 }"""
+WRONG_TYPE = """func.func @main(%x: tensor<4x8xf32>, %w: tensor<8x9xf32>) -> tensor<4x8xf32> {
+  %0 = "OP"(%x, %w) : (tensor<4x8xf32>, tensor<8x9xf32>) -> tensor<4x8xf32>
+  func.return %0 : tensor<4x8xf32>
+}"""
 
 MISTAKES = {
     "no command": ([], "the following arguments are required: COMMAND; see distir --help"),
@@ -53,6 +57,14 @@ MISTAKES = {
     "unknown domain": (["import", "foreign.onnx"], "operator Magic of node 'y' is in the unknown domain 'com.example'"),
     "unknown dialect": (["import", "unknown.mlir"], "unknown.mlir:3:20: Operation magic.relu is not registered"),
     "ill-formed program": (["verify", "dominance.mlir", "dominance.mlir"], "dominance.mlir: "),
+    "type of ONNX": (
+        ["simulate", "matmul.mlir", "--machine", "dgx-2"],
+        "matmul.mlir: onnx.MatMul: result 0: expected tensor<4x9xf32>, got tensor<4x8",
+    ),
+    "type of torch": (
+        ["search", "mm.mlir", "--machine", "dgx-2", "--devices", "2"],
+        "mm.mlir: aten.mm: result 0: expected tensor<4x9xf32>, got tensor<4x8",
+    ),
     "unbound dimension": (
         ["simulate", "open.mlir", "--machine", "dgx-2"],
         "open.mlir: input 'x' has unbound dimension 'batch' (dim 0): bind with distir import ... --shape x=BATCH,8",
@@ -154,6 +166,8 @@ def mistakes(folder: Path) -> Path:
         unary("Relu", "?x8xf32").replace('dist.role = "input"', 'dist.role = "input", onnx.dim_params = "0:batch"')
     )
     Path("dominance.mlir").write_text(DOMINANCE)
+    Path("matmul.mlir").write_text(WRONG_TYPE.replace("OP", "onnx.MatMul"))
+    Path("mm.mlir").write_text(WRONG_TYPE.replace("OP", "aten.mm"))
     Path("rank.mlir").write_text(RANK)
     Path("wide.mlir").write_text(Path(PIPELINE).read_text().replace("dist.devices = 2", "dist.devices = 17"))
     Path("relu.mlir").write_text(unary("Relu", "4x8xf32"))

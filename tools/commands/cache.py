@@ -16,7 +16,7 @@ EXAMPLES = """\
 examples:
   distir cache show              the directory, and the files of rules in it
   distir cache show --operators  how many rules of each operator this version keeps
-  distir cache clear             removes all files of rules
+  distir cache clear             removes all files of rules, and which programs were checked
 """
 
 
@@ -59,10 +59,13 @@ def run(args: Namespace) -> int:
 
     files = cache_files()
     if args.action == "clear":
-        for file in files:
+        from distir.tools import checked_programs
+
+        kept = [*files, *checked_programs.files()]
+        for file in kept:
             file.unlink(missing_ok=True)
-        removed = {"directory": str(cache_directory()), "removed": len(files)}
-        said = f"{cache_directory()}: {len(files)} files of rules removed"
+        removed = {"directory": str(cache_directory()), "removed": len(kept)}
+        said = f"{cache_directory()}: {len(kept)} files removed"
         say(json.dumps(removed) if args.json else said)
         return 0
     if args.json:

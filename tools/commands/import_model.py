@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from distir.dialects.errors import DistirError
 from distir.tools.commands.help import HelpFormatter
-from distir.tools.commands.model import add_model_arguments, add_value_argument, load_model, open_dimensions
+from distir.tools.commands.model import (
+    add_model_arguments,
+    add_value_argument,
+    load_model,
+    open_dimensions,
+    save_program,
+)
 from distir.tools.commands.report import check_output, progress, say
 from distir.tools.commands.train_option import TRAIN_HELP, train
 
@@ -86,7 +92,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: Namespace) -> int:
-    from distir.frontends import checkpoints, weights
+    from distir.frontends import checkpoints
 
     if args.output is not None:
         if not args.output.endswith(".mlir"):
@@ -105,7 +111,7 @@ def run(args: Namespace) -> int:
         if args.weights is not None and (kept := checkpoints.bind(module, args.weights)):
             notes.append(checkpoints.kept_note(args.weights, kept))
         if args.output is not None:
-            weights.save(module, args.output)
+            save_program(module, args.output)
     if args.output is None:
         print(module)
     if found := open_dimensions(module):

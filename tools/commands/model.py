@@ -10,6 +10,7 @@ import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from itertools import pairwise
@@ -198,16 +199,31 @@ def load_program(path: str) -> ModuleOp:
         raise DistirError(f"{path}: {_first_line(error)}") from error
     except RecursionError as error:
         raise DistirError(f"{path}: is nested too deeply to be a program") from error
-    check(module, path)
+    check(module, path, is_file=True)
     return module
 
 
-def check(module: ModuleOp, where: str) -> None:
-    """Raises DistirError if the module does not hold together."""
-    from distir.interpreters.module_check import check_structure
+def save_program(module: ModuleOp, path: str) -> None:
+    """Writes a program and its values beside it."""
+    from distir.frontends import weights
+
+    weights.save(module, path)
+    with suppress(DistirError):  # who reads it is told
+        check(module, path, is_file=True)
+
+
+def check(module: ModuleOp, where: str, is_file: bool = False) -> None:
+    """Raises DistirError if the module does not hold together, or an operator has other types than it infers. A file in which these were right once is
+    remembered."""
+    from distir.interpreters.module_check import check_operators, check_structure
+    from distir.tools.checked_programs import is_known, remember
 
     try:
         check_structure(module)
+        if not (is_file and is_known(module, where)):
+            check_operators(module)
+            if is_file:
+                remember(module, where)
     except DiagnosticException as error:
         raise DistirError(f"{where}: {_first_line(error)}") from error
 

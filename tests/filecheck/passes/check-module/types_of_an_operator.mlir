@@ -35,3 +35,13 @@ func.func @target(%x: tensor<4x6xf32>) {
   func.return
 }
 // CHECK: onnx.Reshape: result 0: expected tensor<8x3xf32>, got tensor<6x4xf32>
+
+
+// -----
+
+// Of an operation without a meaning nothing is known.
+func.func @opaque(%x: tensor<4x6xf32>) {
+  %y = "test.op"(%x) : (tensor<4x6xf32>) -> tensor<5xf64>
+  func.return
+}
+// CHECK: "test.op"
