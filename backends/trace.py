@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from distir.dialects.errors import DistirError
+from distir.interpreters.simulate.breakdown import places
 from distir.interpreters.simulate.expansion import Expansion
 from distir.interpreters.simulate.spans import Level, Span, Window, trace_events
 
@@ -84,7 +85,8 @@ def _document(
     streams = [stream for stream in expansion.entry().streams if stream[0] in set(devices)]
     yield json.dumps(head)[:-1] + ', "traceEvents": ['
     separator = "\n"
-    for event in trace_events(records, devices, streams):
+    where = places(expansion.program.reader.module, len(expansion.program.devices))
+    for event in trace_events(records, devices, streams, where):
         yield separator + json.dumps(event, separators=(",", ":"))
         separator = ",\n"
     yield "\n]}\n"

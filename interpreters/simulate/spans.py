@@ -3,7 +3,7 @@ Perfetto and for Holistic Trace Analysis, which takes slices of `cat` "kernel" n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 Stream = tuple[int, str]
@@ -69,12 +69,14 @@ Window = tuple[int, int]
 
 
 def trace_events(
-    records: Iterable[Span | Level], devices: Iterable[int], streams: Iterable[Stream]
+    records: Iterable[Span | Level], devices: Iterable[int], streams: Iterable[Stream], places: Sequence[str] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Chrome trace events: a process per device, a thread per stream, a slice per span, a counter of live memory."""
+    """Chrome trace events: a process per device, which is named with its place where `places` has that, a thread per stream, a slice per span, a
+    counter of live memory."""
     threads = stream_threads(streams)
     for device in devices:
-        yield _named("process_name", device, None, f"device {device}")
+        place = places[device] if places else ""
+        yield _named("process_name", device, None, f"device {device} ({place})" if place else f"device {device}")
         yield {"ph": "M", "name": "process_sort_index", "pid": device, "args": {"sort_index": device}}
     for (device, stream), thread in threads.items():
         yield _named("thread_name", device, thread, stream or "main")

@@ -430,6 +430,17 @@ def test_trace_nests_operations_in_calls_and_shows_memory(tmp_path: Path) -> Non
         assert max(counted) == found.peak_memory_bytes[device]
 
 
+def test_devices_of_a_trace_are_named_with_their_places(tmp_path: Path) -> None:
+    """As in the report; an axis of one device is not named."""
+    text = (PAPER / "figure2.mlir").read_text()
+    axes = 'attributes {dist.axes = #dist.axes<["pp" = 2, "tp" = 1]>}'
+    module = parse(f"builtin.module {axes} {{\n{text}\n}}")
+    write_trace(Expansion(open_program(module, UNIT)), tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = [e["args"]["name"] for e in events if e["name"] == "process_name"]
+    assert names == ["device 0 (pp 0)", "device 1 (pp 1)"]
+
+
 def test_a_trace_too_large_says_how_to_narrow_it(tmp_path: Path) -> None:
     with pytest.raises(DistirError, match=r"more than 9 slices: narrow it with --window .* or --depth layer"):
         write_trace(opened("figure2"), tmp_path / "trace.json", limit=9)
