@@ -71,6 +71,7 @@ class DistirOptMain(xDSLOptMain):
     """The file that the output goes to until it is whole."""
     imported = False
     """Whether the input is a model, which brings values."""
+    parser: ArgumentParser
 
     def __init__(self, description: str, args: Sequence[str] | None = None) -> None:
         self.starts: dict[Operation, tuple[str, int]] = {}
@@ -80,6 +81,7 @@ class DistirOptMain(xDSLOptMain):
 
     def register_all_arguments(self, arg_parser: ArgumentParser) -> None:
         super().register_all_arguments(arg_parser)
+        self.parser = arg_parser
         add_no_cache(arg_parser)
         arg_parser.formatter_class = RawDescriptionHelpFormatter
         arg_parser._optionals.conflict_handler = "resolve"  # pyright: ignore[reportPrivateUsage]

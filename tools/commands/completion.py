@@ -1,5 +1,5 @@
-"""`distir completion SHELL`: a script by which a shell completes commands, options and their values. In goes the parser of the commands; out
-comes the script, on standard output."""
+"""`distir completion SHELL`: a script by which a shell completes commands, options and their values, those of `distir-opt` too. In go the parsers of
+the commands, and the passes; out comes the script, on standard output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "completion",
         help="a script that makes a shell complete commands and options",
-        description="Prints a script for bash, zsh or fish that completes commands, options and names of machines, models and schedules.",
+        description="Prints a script for bash, zsh or fish that completes commands, options and names of machines, models, schedules, and passes "
+        "of distir-opt.",
         epilog=EXAMPLES,
         formatter_class=HelpFormatter,
         allow_abbrev=False,
@@ -34,8 +35,25 @@ def run(args: Namespace) -> int:
     from distir.tools.commands.main import make_parser, subcommands
 
     commands = {name: options_of(parser) for name, parser in subcommands(make_parser()).items()}
-    print(_fish(commands) if args.shell == "fish" else _bash(commands, args.shell == "zsh"))
+    optimizer, passes = _optimizer()
+    if args.shell == "fish":
+        print(_fish(commands), _fish_of_optimizer(optimizer), sep="\n")
+    else:
+        print(_bash(commands, args.shell == "zsh"), _bash_of_optimizer(optimizer, passes), sep="\n")
     return 0
+
+
+def _optimizer() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """The options of `distir-opt`, with the values that are known; and its passes, each with its options."""
+    from distir.tools.opt_driver import DistirOptMain
+    from distir.tools.pass_reference import described, own_passes
+
+    driver = DistirOptMain("", ())
+    passes = {name: list[str]() for name in sorted(driver.available_passes)}
+    passes |= {each.name: [option.name for option in described(each).options] for each in own_passes()}
+    names, targets = [*passes], [*driver.available_targets]
+    named = {"-p": names, "--passes": names, "-t": targets, "--target": targets}
+    return options_of(driver.parser) | named, passes
 
 
 def options_of(parser: ArgumentParser) -> dict[str, list[str]]:
@@ -105,4 +123,44 @@ def _fish(commands: dict[str, dict[str, list[str]]]) -> str:
                 lines.append(f"{where} -l {option[2:]}" + (f' -x -a "{" ".join(values)}"' if values else ""))
             elif not option and values:
                 lines.append(f'{where} -a "{" ".join(values)}"')
+    return "\n".join(lines)
+
+
+def _bash_of_optimizer(options: dict[str, list[str]], passes: dict[str, list[str]]) -> str:
+    """In a pipeline, a pass is offered after a comma, and its options inside its braces; what stands before stays."""
+    names = [option for option in options if option.startswith("--")]
+    lines = [
+        "_distir_opt() {",
+        '  local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" words="" before="" inside pass',
+        '  case "$previous" in',
+        "    -p|--passes)",
+        '      current="${current#[\\"\\\']}"',
+        '      before="${current%"${current##*[ ,{]}"}" inside="${current##*\\}}" pass="${current%\\{*}"',
+        '      pass="${pass##*,}" words="@passes"',
+        '      case "$inside" in *"{"*) case "$pass" in',
+        *(f'        {name}) words="{" ".join(f"{each}=" for each in own)}" ;;' for name, own in passes.items() if own),
+        '        *) words="" ;;',
+        "      esac ;; esac",
+        "      compopt -o nospace 2> /dev/null ;;",
+        *(
+            f'    {option}) words="{" ".join(values)}" ;;'
+            for option, values in options.items()
+            if values and option not in ("", "-p", "--passes")
+        ),
+        f'    *) words="{" ".join([*names, *options[""]])}" ;;',
+        "  esac",
+        "  COMPREPLY=()",
+        '  while IFS= read -r pass; do COMPREPLY+=("$pass"); done \\',
+        '    < <(compgen -P "$before" -W "$words" -- "${current#"$before"}")',
+        "}",
+        "complete -o default -F _distir_opt distir-opt",
+    ]
+    return "\n".join(lines).replace("@passes", " ".join(passes))
+
+
+def _fish_of_optimizer(options: dict[str, list[str]]) -> str:
+    lines: list[str] = []
+    for option, values in options.items():
+        if option.startswith("--"):
+            lines.append(f"complete -c distir-opt -l {option[2:]}" + (f' -x -a "{" ".join(values)}"' if values else ""))
     return "\n".join(lines)

@@ -21,6 +21,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.grad import Grad
 from distir.dialects.onnx import Onnx
 from distir.dialects.rank import Rank
+from distir.dialects.sharding import AxesAttr
 from distir.interpreters.cost_models import CostModel
 from distir.interpreters.module_check import check_module
 from distir.interpreters.simulate import Simulation, simulate
@@ -432,9 +433,8 @@ def test_trace_nests_operations_in_calls_and_shows_memory(tmp_path: Path) -> Non
 
 def test_devices_of_a_trace_are_named_with_their_places(tmp_path: Path) -> None:
     """As in the report; an axis of one device is not named."""
-    text = (PAPER / "figure2.mlir").read_text()
-    axes = 'attributes {dist.axes = #dist.axes<["pp" = 2, "tp" = 1]>}'
-    module = parse(f"builtin.module {axes} {{\n{text}\n}}")
+    module = parse((PAPER / "figure2.mlir").read_text())
+    module.attributes["dist.axes"] = AxesAttr((("pp", 2), ("tp", 1)))
     write_trace(Expansion(open_program(module, UNIT)), tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     names = [e["args"]["name"] for e in events if e["name"] == "process_name"]

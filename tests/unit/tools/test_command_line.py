@@ -5,6 +5,7 @@ import subprocess
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from shutil import which
 from typing import Any
 
@@ -28,13 +29,12 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def completed(script: str, *words: str) -> list[str]:
+def completed(script: str, *words: str, last: str = "") -> list[str]:
     """What bash offers for the last word."""
-    line = (
-        f"{script}\nCOMP_WORDS=({' '.join(words)!s} ''); COMP_CWORD={len(words)}; _distir; echo \"${{COMPREPLY[@]}}\""
-    )
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
-    return done.stdout.split()
+    line = f"COMP_WORDS=({' '.join(map(quote, (*words, last)))}); COMP_CWORD={len(words)}"
+    script = f"{script}\n{line}; _{words[0].replace('-', '_')}; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
 
 
 @pytest.mark.skipif(which("bash") is None, reason="bash is not installed")
@@ -47,6 +47,20 @@ def test_bash_completes(capsys: pytest.CaptureFixture[str]):
     assert set(completed(script, "distir", "cache")) >= {"show", "clear"}
 
 
+@pytest.mark.skipif(which("bash") is None, reason="bash is not installed")
+def test_bash_completes_passes(capsys: pytest.CaptureFixture[str]):
+    """A pass after a comma, its options inside its braces; what was typed stays."""
+    script = output(capsys, "completion", "bash")
+    assert {"--passes", "--target", "--split-input-file"} <= set(completed(script, "distir-opt"))
+    assert {"check-module", "ilp-shard", "canonicalize"} <= set(completed(script, "distir-opt", "-p"))
+    assert completed(script, "distir-opt", "-p", last="'ilp-sh") == ["ilp-shard"]
+    after = "'shardcombine-annotate,microbatch{count=2},pipeline-sch"
+    assert completed(script, "distir-opt", "--passes", last=after) == [f"{after[1:]}edule"]
+    inside = "'dtp-parallelize{dp=2 t"
+    assert completed(script, "distir-opt", "-p", last=inside) == [f"{inside[1:]}p=", f"{inside[1:]}ime-limit="]
+    assert "mlir" in completed(script, "distir-opt", "-t")
+
+
 def test_other_shells(capsys: pytest.CaptureFixture[str]):
     assert output(capsys, "completion", "zsh").startswith("autoload -U +X bashcompinit")
     fish = output(capsys, "completion", "fish")
@@ -54,6 +68,8 @@ def test_other_shells(capsys: pytest.CaptureFixture[str]):
         line for line in fish.splitlines() if "__fish_seen_subcommand_from search" in line and "-l machine " in line
     )
     assert "dgx-1 " in machines.partition(" -x -a ")[2]
+    (passes,) = (line for line in fish.splitlines() if line.startswith("complete -c distir-opt -l passes "))
+    assert "ilp-shard " in passes.partition(" -x -a ")[2]
 
 
 def test_every_command_that_prints_has_json():
