@@ -17,6 +17,7 @@ from xdsl.parser import Parser
 
 import distir
 from distir.backends.report import simulation_report
+from distir.backends.report.page import FOLDER
 from distir.backends.report.plans import pareto
 from distir.dialects.dist import Dist
 from distir.dialects.onnx import Onnx
@@ -141,3 +142,25 @@ def test_texts_of_a_model_are_never_markup() -> None:
 def test_the_front_is_what_nothing_beats(points: list[tuple[float, float]]) -> None:
     beaten = {(m, s) for m, s in points if any((a <= m and b >= s) and (a, b) != (m, s) for a, b in points)}
     assert pareto(points) == sorted(set(points) - beaten)
+
+
+# --- the files of the page ---
+
+
+@pytest.mark.skipif(which("node") is None, reason="node is not installed")
+@pytest.mark.parametrize("tone", re.findall(r"--tone: (\d+%)", (FOLDER / "report.css").read_text("utf-8")))
+def test_no_two_lines_have_one_colour(tone: str) -> None:
+    """In light and in dark; no line fades into black or white."""
+    script = (FOLDER / "report.js").read_text("utf-8")
+    (colour,) = re.findall(r"^const colour = .*?;\n", script, re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r"const SHOWN = (\d+)", script)
+    listed = f"const style = () => '{tone}'; {colour} console.log([...Array({shown}).keys()].map(colour).join('\\n'))"
+    colours = subprocess.run(["node", "-e", listed], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(set(colours)) == int(shown)
+    assert all(20 < int(each.split()[-1].rstrip("%)")) < 85 for each in colours)
+
+
+@pytest.mark.parametrize("name", ["report.js", "report.css"])
+def test_lines_are_short(name: str) -> None:
+    """As `npx prettier --print-width 120 --arrow-parens avoid --object-wrap collapse` writes them."""
+    assert [line for line in (FOLDER / name).read_text("utf-8").splitlines() if len(line) > 120] == []
