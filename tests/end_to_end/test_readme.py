@@ -1,4 +1,4 @@
-"""README's examples print what README says."""
+"""The examples of README, the tutorial and the how-to pages print what the pages say."""
 
 import gc
 import re
@@ -36,11 +36,20 @@ def printed_by(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str:
     return printed.getvalue()
 
 
-def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+PAGES = {"README.md": 8, "docs/tutorial.md": 4, "docs/does_not_fit.md": 4, "docs/megatron_plan.md": 5}
+"""Pages whose commands follow each other, with how many there are at least."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "out").mkdir()
     monkeypatch.chdir(tmp_path)
-    found = DEMO["examples"]((ROOT / "README.md").read_text("utf-8"))
-    assert len(found) >= 8
+    text = (ROOT / page).read_text("utf-8")
+    for name, code in re.findall(r"`(my_\w+\.py)`:\n\n```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        Path(name).write_text(code, "utf-8")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    found = DEMO["examples"](text)
+    assert len(found) >= PAGES[page]
     for command, expected in found:
         output = printed_by(DEMO["words"](command), monkeypatch)
         printed = "\n".join(line.rstrip() for line in output.splitlines())
