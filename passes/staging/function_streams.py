@@ -3,8 +3,8 @@ collectives on streams of their own, where there is something to compute meanwhi
 
 A collective of what a function is given, such as the gather of a parameter that is stored in parts, runs on the stream `prefetch`, with what makes its operands, as sharded
 data parallelism fetches parameters ahead: only so many calls ahead of computation, since what is gathered is held until then. One of which the result is only
-returned, such as the reduction of a gradient, runs on the stream `reduce`, with its conversion and its addition to the sum over microbatches. Any other runs on the
-stream `collective`, and is waited for where its result is first used. What a function takes for a stream alone it takes on the stream, and a result that is returned stays
+returned, and not waited for by callers at once, such as the reduction of a gradient, runs on the stream `reduce`, with its conversion and its addition to the sum over
+microbatches. Any other beside which something is computed runs on the stream `collective`, and is waited for where its result is first used. What a function takes for a stream alone it takes on the stream, and a result that is returned stays
 on its stream until a caller uses it: layers do not wait for each other's messages."""
 
 from __future__ import annotations
@@ -70,15 +70,20 @@ class _Calls:
                 self.sites[callee].append(op)
         self.callees_first.append(function)
 
-    def lingers(self, value: SSAValue) -> bool:
-        """Whether something is computed between a value and its first use, in its function or, of one that is only returned, in every caller."""
+    def lingers(self, value: SSAValue, in_every_call: bool = True) -> bool:
+        """Whether something is computed between a value and its first use, in its function or, of one that is only returned, in every caller, or in one."""
         if any(not isinstance(use.operation, ReturnOp) for use in value.uses):
             return _goes_on(value) is not None or is_computed_beside(value) or self._lingers_inside(value)
         function = block_of(value).parent_op()
         if function is self.entry or not isinstance(function, FuncOp):
             return True
         indices = {use.index for use in value.uses}
-        return all(self.lingers(site.results[i]) for site in self.sites[function] for i in indices)
+        found = (self.is_beside(site.results[i], in_every_call) for site in self.sites[function] for i in indices)
+        return all(found) if in_every_call else any(found)
+
+    def is_beside(self, value: SSAValue, in_every_call: bool = True) -> bool:
+        """The same, or that something is computed after a value that is returned."""
+        return is_computed_beside(value) or self.lingers(value, in_every_call)
 
     def _lingers_inside(self, value: SSAValue) -> bool:
         """Whether a value that is given to a call at once lingers in what is called, which only adds to it: the sum of microbatches."""
@@ -117,7 +122,7 @@ class _Calls:
             move = value.owner
             if not isinstance(move, MoveOp) or not _is_on_main([value]) or _is_on_main([move.input]):
                 continue
-            if not value.has_one_use() or not self.lingers(value):
+            if not value.has_one_use():
                 continue
             last.operands[index] = move.input
             function.body.block.erase_op(move)
@@ -135,8 +140,9 @@ def _overlap(op: CollectiveOp, calls: _Calls) -> None:
         return
     after, ends = _made_of_it(op)
     goes_on = next(filter(None, map(_goes_on, ends)), None)
-    if goes_on is not None or any(map(calls.lingers, ends)):
-        is_left = all(isinstance(use.operation, ReturnOp) for end in ends for use in end.uses)
+    if goes_on is not None or any(calls.is_beside(end, in_every_call=not _is_of_sum(end)) for end in ends):
+        is_returned = all(isinstance(use.operation, ReturnOp) for end in ends for use in end.uses)
+        is_left = is_returned and any(_is_of_sum(end) or calls.lingers(end) for end in ends)
         _on_stream(goes_on or (REDUCE if is_left else COLLECTIVE), [op, *after])
 
 
@@ -237,6 +243,11 @@ def _adds_to_argument(op: Operation, value: SSAValue) -> bool:
     """Whether an operation only adds a value to what its function is given for that."""
     others = [each for each in op.operands if each is not value]
     return isinstance(op, AccumulateOp) and all(isinstance(v, BlockArgument) and _is_sum(v) for v in others)
+
+
+def _is_of_sum(value: SSAValue) -> bool:
+    """Whether a value is a sum over microbatches: at most the last of them waits for it."""
+    return isinstance(value.owner, AccumulateOp)
 
 
 def _is_sum(argument: SSAValue) -> bool:
