@@ -13,13 +13,16 @@ from xdsl.dialects.builtin import FloatAttr, IntegerAttr, ModuleOp, TensorType, 
 
 from benchmarks.gpt_training import gpt_step
 from benchmarks.training_workloads import gat_step, wide_resnet_step
+from distir.backends.torch import execute
 from distir.backends.torch import run as run_processes
-from distir.dialects.dist import AllGatherOp
+from distir.dialects.dist import AccumulateOp, AllGatherOp
 from distir.dialects.sharding import MeshOp, StrategyAttr, UseFactor
 from distir.interpreters.entry import entry_function
+from distir.interpreters.inputs import draw_inputs
 from distir.interpreters.reference import run
 from distir.interpreters.simulate import simulate
 from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.distribution.pipeline.streams import stream_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.ilp_shard import IlpShardPass
 from distir.tools.commands.values import values_for
@@ -132,6 +135,24 @@ def test_processes_gather_in_buckets():
     found = run_processes(module, values, backend="gloo")
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(("zero", "stages"), [(2, 1), (3, 2), pytest.param(2, 2, marks=pytest.mark.long)])
+def test_processes_add_up_gradients_beside_computation(zero: int, stages: int, tmp_path: Path):
+    """Each microbatch's gradients are reduced, and added to those before, on a stream of their own: parameters after three steps."""
+    sequential, values, _ = step("gpt")
+    module = sequential.clone()
+    options: dict[str, Any] = {"sharding": "ilp", "restrict": "dp=batch", "zero": zero, "overlap": True, "pp": stages}
+    DtpParallelizePass(dp=2, microbatches=2, machine=written(tmp_path), **options).apply(Context(), module)
+    sums = [op.results[0] for op in module.walk() if isinstance(op, AccumulateOp)]
+    assert sum(stream_of(value) == "reduce" for value in sums) > len(sums) / 2
+    batches = [{name: draw_inputs(sequential, seed)[name] for name in ("tokens", "label")} for seed in (1, 2, 3)]
+    alone = dict(values)
+    for batch in batches:
+        alone |= run(sequential, alone | batch, dtype=np.float64)
+    found = execute(module, values | batches[0], following=batches[1:], dtype=np.float64).outputs
+    for name, value in found.items():
+        np.testing.assert_allclose(value, alone[name], rtol=1e-9, atol=1e-10, err_msg=name)
 
 
 def test_the_vocabulary_and_heads_are_cut_unevenly(tmp_path: Path):
