@@ -1,7 +1,7 @@
 """Random plans of random programs, checked in every way there is: numbers of cases go in; how many hold, what was refused and what could not
 be proven come out, and for each fault the command that shows it again.
 
-    python -m benchmarks.random_plans [--count 2000] [--seed 0] [--cpu-seconds S] [--keep DIR]
+    python -m benchmarks.random_plans [--layers] [--count 2000] [--seed 0] [--cpu-seconds S] [--keep DIR]
 """
 
 import argparse
@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.random_plans import Fault, Found, check, draw
+from tests.random_plans import Fault, Found, check, draw, draw_layers
 
 
 def alike(message: str) -> str:
@@ -22,6 +22,7 @@ def alike(message: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="random plans of random programs")
+    parser.add_argument("--layers", action="store_true", help="steps of equal layers, of which messages have streams")
     parser.add_argument("--count", type=int, default=2000, help="cases")
     parser.add_argument("--seed", type=int, default=0, help="the number of the first case")
     parser.add_argument("--cpu-seconds", type=float, default=float("inf"), help="ends after so many")
@@ -32,7 +33,7 @@ def main() -> None:
         for number in range(options.seed, options.seed + options.count):
             if time.process_time() > options.cpu_seconds:
                 break
-            began, case = time.process_time(), draw(number, Path(folder))
+            began, case = time.process_time(), (draw_layers if options.layers else draw)(number, Path(folder))
             if options.keep is not None:
                 options.keep.mkdir(parents=True, exist_ok=True)
                 (options.keep / f"{number}.mlir").write_text(str(case.sequential))
@@ -45,7 +46,8 @@ def main() -> None:
                 counts["faults"] += 1
                 if not isinstance(fault, Fault) or options.count == 1:
                     traceback.print_exc()
-                again = f"python -m benchmarks.random_plans --count 1 --seed {number}"
+                words = " --layers" * options.layers
+                again = f"python -m benchmarks.random_plans{words} --count 1 --seed {number}"
                 print(f"FAULT: {case.what}: {fault}\n  {case.passes()}\n  {again}", flush=True)
             counts.update(found.counts)
             refused[alike(found.refused)] += bool(found.refused)

@@ -22,6 +22,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, ModuleOp
 
 from distir.dialects.attention import AttentionOp
+from distir.dialects.dist import AccumulateOp
 from distir.dialects.errors import DistirError
 from distir.dialects.registry import program_context
 from distir.dialects.sharding import MeshOp
@@ -33,12 +34,13 @@ from distir.interpreters.proof import prove
 from distir.interpreters.ranks import explicit
 from distir.interpreters.simulate import simulate, summarize
 from distir.passes.decompose import prepare_like
+from distir.passes.distribution.pipeline.streams import stream_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.expand_ranks import ExpandRanksPass
 from distir.passes.fuse_kernels import FuseKernelsPass
 from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.project_to_rank import project
-from tests.random_programs_to_plan import program
+from tests.random_programs_to_plan import layers_step, program
 from tests.slow_machine import written
 
 PLAIN = ("1f1b", "1f1b", "gpipe", "pipedream")
@@ -120,6 +122,40 @@ def draw(number: int, folder: Path) -> Case:
     return Case(number, what, sequential, options, tight, expand, backend)
 
 
+def draw_layers(number: int, folder: Path) -> Case:
+    """The case of this number among those of equal layers, of which messages have streams: parameters and gradients in parts, mostly in several microbatches."""
+    random = Random(f"layers {number}")
+    dp, tp, pp, microbatches = random.choice(
+        [each for each in SHAPES if each[0] > 1 and each[0] * each[1] * each[2] <= 4]
+    )
+    microbatches = max(microbatches, random.choice([1, 2, 2, 2]))
+    what, sequential = layers_step(random, dp * microbatches * random.choice([1, 2]))
+    schedule = random.choice(PLAIN if pp == 1 or random.random() < 0.4 else MORE)
+    options = DtpParallelizePass(
+        dp=dp,
+        tp=tp,
+        pp=pp,
+        microbatches=microbatches,
+        schedule=schedule,
+        machine=random.choice([written(folder), written(folder), written(folder), "v100-pcie"]),
+        overlap=True,
+        bucket=random.choice([0, 256, 25 * 2**20]),
+        prefetch=random.choice([0, 1, 1, 2]),
+        chunks=random.choice([1, 1, 2]),
+        chunk_all=True,
+        sharding="ilp",
+        zero=random.choice([2, 2, 3, 3, None]),
+        restrict=random.choice(["dp=batch", "dp=batch", "dp=batch,tp=model"]),
+        time_limit=SECONDS,
+        divide=random.random() < 0.2,
+        recompute=_names(sequential, random) if (policy := random.choice(POLICIES)) == "names" else policy,
+        grouped=random.random() < 0.5,
+        gradient_type=random.choice(["", "", "bf16", "f32"]),
+        dp_replicate=2 if dp == 4 and random.random() < 0.2 else 1,
+    )
+    return Case(number, what, sequential, options, None, random.random() < 0.2, random.choice(["", "", "inductor"]))
+
+
 def _has_attention(module: ModuleOp) -> bool:
     return any(isinstance(op, AttentionOp) for op in module.walk())
 
@@ -164,6 +200,8 @@ def check(case: Case) -> Found:
     _check_updates(parsed)
     found = Found()
     found.counts["grouped"] = explicit(parsed) is not parsed
+    sums = (op.results[0] for op in parsed.walk() if isinstance(op, AccumulateOp))
+    found.counts["sums on streams"] = any(stream_of(value) for value in sums)
     _compare_simulations(parsed, case, predicted, found)
     _compare_results(parsed, case, found)
     return found

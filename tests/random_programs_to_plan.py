@@ -191,6 +191,82 @@ def torch_step(random: Random) -> tuple[str, ModuleOp]:
         return f"{name}, {lower or 'f32'}", import_step(step, (entering, labels))
 
 
+def layers_step(random: Random, batch: int) -> tuple[str, ModuleOp]:
+    """A step of equal layers, of which some share a parameter: one that is used before and after them too, or one of two layers alone."""
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+    from torch.nn.utils import clip_grad_norm_
+
+    torch.manual_seed(random.randrange(1 << 30))
+    width, count = random.choice([4, 8]), random.choice([2, 2, 2, 3, 4])
+    attends, tied, shared = random.random() < 0.3, random.random() < 0.4, random.choice(["", "", "all", "ends"])
+    biased, masked = random.random() < 0.7, random.random() < 0.3
+    rows, labels = torch.randint(0, CLASSES, (batch, 4)), torch.randint(0, CLASSES, (batch, 4))
+
+    class Layer(nn.Module):
+        def __init__(self, scale: nn.Parameter | None) -> None:
+            super().__init__()
+            self.norm, self.scale = nn.LayerNorm(width), scale
+            self.up, self.down = nn.Linear(width, 2 * width, biased), nn.Linear(2 * width, width, biased)
+            self.qkv = nn.Linear(width, 3 * width) if attends else None
+            self.register_buffer("mask", torch.rand(4, width) if masked else None)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.norm(x)
+            if self.qkv is not None:
+                q, k, v = self.qkv(y).chunk(3, -1)
+                y = y + (q @ k.transpose(-1, -2)).softmax(-1) @ v
+            y = self.down(F.gelu(self.up(y)))
+            for factor in (self.scale, self.mask):
+                y = y if factor is None else y * factor
+            return x + y
+
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.scale = nn.Embedding(CLASSES, width), nn.Parameter(torch.rand(width))
+            first_and_last = self.scale if shared else None
+            inner = self.scale if shared == "all" else None
+            scales = [first_and_last, *[inner] * (count - 2), first_and_last]
+            self.layers = nn.Sequential(*map(Layer, scales))
+            self.head = nn.Linear(width, CLASSES, bias=False)
+            if tied:
+                self.head.weight = self.embedding.weight
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            x = self.embedding(tokens)
+            x = self.layers(x * self.scale if shared == "all" else x)
+            return self.head(x * self.scale)
+
+    class Clipped(torch.optim.AdamW):
+        def step(self, closure: Any = None) -> Any:
+            clip_grad_norm_([each for group in self.param_groups for each in group["params"]], 0.5)
+            return super().step(closure)
+
+    def two(parameters: Any) -> Any:
+        several = list(parameters)
+        return torch.optim.SGD(several[::2], lr=0.1, momentum=0.9), torch.optim.AdamW(several[1::2], lr=1e-2)
+
+    optimizers: dict[str, Callable[[Any], Any]] = {
+        "SGD": lambda p: torch.optim.SGD(p, lr=0.1),
+        "AdamW": lambda p: torch.optim.AdamW(p, lr=1e-2),
+        "clipped AdamW": lambda p: Clipped(p, lr=1e-2),
+        "SGD and AdamW": two,
+    }
+    optimizer = random.choice(list(optimizers))
+    autocast = random.choice([None, None, None, torch.bfloat16])
+
+    def loss(found: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(found.flatten(0, -2), wanted.flatten())
+
+    with redirect_stderr(io.StringIO()):
+        step = training_step(Layers(), loss, optimizers[optimizer], example_args=(rows, labels), autocast=autocast)
+        said = {"attention": attends, "tied": tied, f"shared by {shared}": shared, "buffers": masked}
+        names = [f"{count} layers", *[what for what, there in said.items() if there], optimizer, f"{batch} rows"]
+        return ", ".join([*names, str(autocast or "f32")]), import_step(step, (rows, labels))
+
+
 def program(random: Random) -> tuple[str, ModuleOp]:
     """What it is, and the sequential program."""
     kinds = [torch_step] * 5 + [straight_line] * 3 + [onnx_mlp, onnx_gpt2]

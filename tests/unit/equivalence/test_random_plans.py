@@ -1,6 +1,6 @@
 """Random programs under random plans: whatever is distributed is valid, computes the same, is proven, and takes what was said.
 
-`python -m benchmarks.random_plans` draws more of them."""
+`python -m benchmarks.random_plans` draws more of them, `--layers` those of equal layers."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,9 +11,9 @@ import pytest
 from xdsl.context import Context
 
 from distir.dialects.dist.communication import CollectiveOp
-from tests.random_plans import Case, check, draw
+from tests.random_plans import Case, check, draw, draw_layers
 
-QUICK = (*range(6, 13), 29, 34, 61, 72, 81)
+QUICK = (6, 7, 11, 12, 29, 34, 61, 72, 81)
 """Plans that are found in a second or two."""
 MANY = [*(range(first, first + 12) for first in (2, 27, 69)), (96044, 700081, 700096, 700104, 700125)]
 """The last ones gather zeros on some devices only, and exchange dims that are not next to each other."""
@@ -33,6 +33,16 @@ def run(numbers: Iterable[int], folder: Path) -> Counter[str]:
 def test_plans_keep_what_a_program_computes_and_take_what_was_said(numbers: Sequence[int], tmp_path: Path) -> None:
     found = run(numbers, tmp_path)
     assert found["distributed"] > 3, found
+
+
+@pytest.mark.parametrize(
+    "number", [79, 357, *(pytest.param(each, marks=pytest.mark.long) for each in (74, 303, 326, 370))]
+)
+def test_equal_layers_with_messages_on_streams(number: int, tmp_path: Path) -> None:
+    """Gradients that are reduced in every microbatch are added up beside computation."""
+    found = check(draw_layers(number, tmp_path))
+    assert found.counts["proven"], found
+    assert found.counts["sums on streams"]
 
 
 @pytest.mark.parametrize(("number", "bucket"), [(30, 600), (42, 600), (48, 0)])
