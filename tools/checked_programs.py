@@ -23,7 +23,7 @@ def files() -> list[Path]:
 
 def is_known(module: ModuleOp, path: str | os.PathLike[str]) -> bool:
     """Whether the program was remembered as it is."""
-    if os.environ.get(NO_CACHE):
+    if not _can_keep(path):
         return False
     try:
         return _line(module, path) in _file().read_text("ascii").split()
@@ -33,7 +33,7 @@ def is_known(module: ModuleOp, path: str | os.PathLike[str]) -> bool:
 
 def remember(module: ModuleOp, path: str | os.PathLike[str]) -> None:
     """Keeps that the types of the program, which the file has, are right. A directory that cannot be written costs only the time saved."""
-    if os.environ.get(NO_CACHE):
+    if not _can_keep(path):
         return
     try:
         _file().parent.mkdir(parents=True, exist_ok=True)
@@ -41,6 +41,11 @@ def remember(module: ModuleOp, path: str | os.PathLike[str]) -> None:
             file.write(f"{_line(module, path)}\n")
     except OSError:
         return
+
+
+def _can_keep(path: str | os.PathLike[str]) -> bool:
+    """Not if the user wants no cache, and not what comes through a pipe, which cannot be read again."""
+    return not os.environ.get(NO_CACHE) and Path(path).is_file()
 
 
 def _file() -> Path:

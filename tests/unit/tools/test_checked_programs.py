@@ -1,6 +1,8 @@
 """The types of a program are checked once for each text of it: what was found right is remembered, nothing else is."""
 
+import os
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -58,3 +60,13 @@ def test_without_a_cache_nothing_is_kept(tmp_path: Path, inferences: list[str], 
     load_program(str(path))
     assert inferences == ["onnx.Relu"] * 2
     assert not (tmp_path / "cache").exists()
+
+
+def test_what_comes_through_a_pipe_is_checked_each_time(tmp_path: Path, inferences: list[str]):
+    os.mkfifo(path := tmp_path / "p.mlir")
+    for text in (PROGRAM, PROGRAM.replace("4x8", "4x9")):
+        writer = Thread(target=path.write_text, args=(text,))
+        writer.start()
+        load_program(str(path))
+        writer.join()
+    assert inferences == ["onnx.Relu"] * 2
