@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
 
-from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, NameLoc, NoneAttr, StringAttr, UnknownLoc
+from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, NameLoc, NoneAttr, StringAttr, SymbolRefAttr, UnknownLoc
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
@@ -50,6 +50,32 @@ def renaming_of(call: Operation) -> Renaming:
 def inside(call: Operation, around: Renamings) -> Renamings:
     """Of the operations that a call runs."""
     return (renaming, *around) if (renaming := renaming_of(call)) else around
+
+
+def reached_by(op: Operation) -> Renamings:
+    """Of the calls of one way in which an operation is reached."""
+    found, seen = list[Renaming](), set[str]()
+    while (function := _function_of(op)) is not None and (name := function.sym_name.data) not in seen:
+        seen.add(name)
+        module = function.parent_op()
+        calls = () if module is None else (each for each in module.walk() if _calls(each, name))
+        if (call := next(iter(calls), None)) is None:
+            break
+        found += filter(None, [renaming_of(call)])
+        op = call
+    return tuple(found)
+
+
+def _function_of(op: Operation) -> FuncOp | None:
+    around = op.parent_op()
+    while around is not None and not isinstance(around, FuncOp):
+        around = around.parent_op()
+    return around
+
+
+def _calls(op: Operation, name: str) -> bool:
+    callee = op.properties.get("callee")
+    return isinstance(callee, SymbolRefAttr) and callee.string_value() == name
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from math import prod
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from xdsl.dialects.builtin import DYNAMIC_INDEX, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -13,6 +13,7 @@ from xdsl.traits import ConstantLike
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.mixed import MixedValue, abstract, abstract_operator, question, type_of
+from distir.interpreters.model_names import model_name, reached_by
 from distir.interpreters.module_check import fail
 from distir.interpreters.reference import run_operator
 from distir.interpreters.shared import Shared
@@ -38,13 +39,18 @@ def _check(op: Operation, operands: Sequence[MixedValue]) -> None:
     try:
         inferred = abstract_operator(op, operands)
     except DistirError as error:
-        fail(op, str(error))
+        _fail(op, str(error))
     if len(inferred) != len(op.results):
-        fail(op, f"expected {len(inferred)} results, got {len(op.results)}")
+        _fail(op, f"expected {len(inferred)} results, got {len(op.results)}")
     for i, (result, value) in enumerate(zip(op.results, inferred, strict=True)):
         expected, got = None if value is None else type_of(value), abstract(result.type)
         if not _agree(expected, cast(Attribute | None, got)):
-            fail(op, f"{op.name}: result {i}: expected {expected or 'none'}, got {got or 'none'}")
+            _fail(op, f"{op.name}: result {i}: expected {expected or 'none'}, got {got or 'none'}")
+
+
+def _fail(op: Operation, message: str) -> NoReturn:
+    name = model_name(op, reached_by(op))
+    fail(op, f"{message} (in {name})" if name else message)
 
 
 def _known(value: SSAValue) -> MixedValue:
