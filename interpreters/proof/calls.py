@@ -2,11 +2,11 @@
 for another layer's weights are one. In: the values of a call's operands. Out: values with opaque terms, index sets
 and weights, and the meaning of each opaque one.
 
-Differences between devices stay, as do index sets and weights that the function was found to need."""
+Index sets and weights that the function was found to need stay."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -61,13 +61,18 @@ class Abstraction:
     def places_of(self, needed: Collection[Base | Symbol]) -> set[Place]:
         """Where the arguments have these; none for those of a caller."""
         own = {each for each in needed if each in self.bases or each in self.symbols}
-        found: set[Place] = set()
+        places = dict[Any, list[Place]]()
+        found = set[Any]()
         for number, value in enumerate(_flat(self.arguments)) if own else ():
-            found |= {(number, d) for d, indices in enumerate(value.indices) if indices.bases & own}
+            for d, indices in enumerate(value.indices):
+                places.setdefault((value.term, d), []).append((number, d))
+                if indices.bases & own:
+                    found.add((value.term, d))
             for k, leaf in enumerate(value.addend.leaves if value.addend is not None else ()):
+                places.setdefault((value.term, leaf.path, leaf.axes), []).append((number, -1 - k))
                 if any(symbol in own for symbol, _ in leaf.weights.symbols):
-                    found.add((number, -1 - k))
-        return found
+                    found.add((value.term, leaf.path, leaf.axes))
+        return {place for key in found for place in places[key]}
 
     def restored(self, value: Value, known: dict[Term, Term]) -> Value:
         """A result of the function, with what the call's bases, symbols and terms are; `known` are terms of these arguments."""
@@ -96,7 +101,7 @@ def abstracted(arguments: Sequence[Value], known: Collection[Place], hides_terms
     """The arguments with opaque index sets and weights, but at the places that the function needs to know; with `hides_terms`, with
     opaque terms too."""
     flat = _flat(arguments)
-    rows, sums = _differing(arguments)
+    rows, sums = set[Any](), set[Any]()
     for number, dim in known:
         if number < len(flat):  # what is unknown is not among them
             _add_known(flat[number], dim, rows, sums)
@@ -183,48 +188,6 @@ def _add_known(value: Shard, dim: int, rows: set[Any], sums: set[Any]) -> None:
         rows.add(minimal[0])
     elif dim < 0 and -1 - dim < len(leaves):
         sums.add((leaves[-1 - dim].weights, leaves[-1 - dim].axes))
-
-
-def _differing(arguments: Sequence[Value]) -> tuple[set[Any], set[Any]]:
-    """Index sets and weights that differ between the shards of one value, which may have to be put together."""
-    rows: set[Any] = set()
-    sums: set[Any] = set()
-    first: dict[Any, Any] = {}
-    for argument_ in arguments:
-        cuts, summed = _profile(argument_)
-        for found, entries in ((rows, cuts), (sums, summed)):
-            for key, what in entries:
-                other = first.setdefault(key, what)
-                if other is not what and other != what:
-                    found |= {other, what}
-    return rows, sums
-
-
-Profile = tuple[Sequence[tuple[Any, Any]], Sequence[tuple[Any, Any]]]
-
-
-def _profile(value: Value) -> Profile:
-    """What a value has of which dim of which term, and which weights at which leaf."""
-    known = value.__dict__.get("profile")
-    if known is None:
-        pairs = [_own_profile(each) for each in value.shards]
-        known = (
-            tuple(dict.fromkeys(e for p in pairs for e in p[0])),
-            tuple(dict.fromkeys(e for p in pairs for e in p[1])),
-        )
-        value.__dict__["profile"] = known
-    return known
-
-
-def _own_profile(value: Shard) -> Profile:
-    if value.is_zero:
-        return (), ()
-    cuts: list[tuple[Any, Any]] = []
-    for d, (indices, extent) in enumerate(zip(value.indices, value.term.kind.shape or (), strict=True)):
-        if (minimal := _minimal(indices, extent)) is not None:
-            cuts.append(((value.term, d), minimal[0]))
-    leaves: Iterable[Leaf] = () if value.addend is None else value.addend.leaves
-    return cuts, [((value.term, leaf.path, leaf.axes), (leaf.weights, leaf.axes)) for leaf in leaves]
 
 
 def forget() -> None:

@@ -6,10 +6,10 @@ A function is walked once for equal arguments, whatever rows they have (`calls`)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import TensorType
@@ -89,9 +89,20 @@ from distir.interpreters.walk import Enter, Suspended, Walk, values_read
 class NeedsToKnow(Exception):
     """A function needs the content of index sets or weights that it was not told, or which values its arguments are."""
 
-    def __init__(self, needed: frozenset[Base | Symbol]):
+    def __init__(self, needed: Collection[Base | Symbol] = (), is_named: bool = False):
         super().__init__(f"{len(needed)} index sets")
         self.needed = needed
+        """None: which values they are."""
+        self.is_named = is_named
+        """Whether what does not follow names them; otherwise they are all that its operands have, and knowing the values might do."""
+
+
+class Walked(NamedTuple):
+    """What a function gives for some arguments, which terms are taken to be equal for it, and whose rules it rests on."""
+
+    results: PythonValues
+    assumed: Sequence[tuple[Term, Term | None]]
+    relied: Collection[Template]
 
 
 @register_impls
@@ -236,8 +247,8 @@ class Prover(Walk):
     is_rank: bool = False
     hides_terms: bool = True
     """Whether a function is proven for all values of its arguments, where that can be."""
-    relied: dict[Template, int] = field(default_factory=dict[Template, int])
-    """Templates whose rule was used, and how often a distinct use was found."""
+    relied: set[Template] = field(default_factory=set[Template])
+    """Templates whose rule was used, in the function that is walked or by what it calls."""
     failures: list[Failure] = field(default_factory=list[Failure])
     refused: list[Failure] = field(default_factory=list[Failure])
     """Operators that do not run on operands of their types, whether or not anything uses their results."""
@@ -245,15 +256,13 @@ class Prover(Walk):
     """Operations looked at."""
     has_guessed: bool = False
     """Whether one of several operations of the sequential program was taken while the terms that tell them apart were hidden."""
-    _results: dict[Any, tuple[PythonValues, Sequence[tuple[Term, Term | None]]]] = field(default_factory=dict[Any, Any])
+    _results: dict[Any, Walked] = field(default_factory=dict[Any, "Walked"])
     _known: dict[str, set[Place]] = field(default_factory=dict[str, set[Place]])
     _told_terms: set[str] = field(default_factory=set[str])
     """Functions that need to know which values they are given."""
     _terms: dict[tuple[Term, ...], dict[Term, Term]] = field(default_factory=dict[Any, Any])
     """Terms of the same arguments are replayed once."""
-    _matches: dict[Any, list[tuple[Template, list[Outcome], Lookup | None]] | Mismatch] = field(
-        default_factory=dict[Any, Any]
-    )
+    _matches: dict[Any, list[Fitting] | Mismatch] = field(default_factory=dict[Any, Any])
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -279,9 +288,9 @@ class Prover(Walk):
                 self._check_shapes(op, results)
             return results
         except Mismatch as mismatch:
-            needed = _opaque(operands) | mismatch.bases
+            needed = mismatch.bases or _opaque(operands)
             if needed or _is_open(operands):
-                raise NeedsToKnow(needed) from None
+                raise NeedsToKnow(needed, bool(mismatch.bases)) from None
             return self.fail(op, mismatch.reason)
 
     def fail(self, op: Operation, reason: str) -> PythonValues:
@@ -311,32 +320,33 @@ class Prover(Walk):
             abstraction = abstracted(arguments, known, self.hides_terms and name not in self._told_terms)
             key = (name, abstraction.arguments)
             try:
-                results, assumed = self._results.get(key) or self._walked(key)
+                results, assumed, relied = self._results.get(key) or self._walked(key)
             except NeedsToKnow as need:
-                places = abstraction.places_of(need.needed)
-                if places - known:
+                if places := abstraction.places_of(need.needed) - known:
                     known |= places
-                elif abstraction.terms:
+                elif abstraction.terms and not need.is_named:
                     self._told_terms.add(name)
                 else:
                     raise
                 continue
             terms = self._terms.setdefault(tuple(abstraction.terms.values()), abstraction.terms)
             if self._are_equal(assumed, terms):
+                self.relied.update(relied)
                 return tuple([abstraction.restored(value, terms) for value in results])
             if not abstraction.terms:
-                raise NeedsToKnow(frozenset())
+                raise NeedsToKnow()
             self._told_terms.add(name)
 
-    def _walked(self, key: tuple[str, PythonValues]) -> tuple[PythonValues, Sequence[tuple[Term, Term | None]]]:
-        """The results of a function on these arguments, and which terms it took to be equal."""
-        of_caller = [*values.assumed]
+    def _walked(self, key: tuple[str, PythonValues]) -> Walked:
+        """What a function gives for these arguments."""
+        of_caller, by_caller = [*values.assumed], self.relied
         values.assumed.clear()
+        self.relied = set()
         try:
             results = self.call(*key)
-            found = self._results[key] = results, tuple(dict.fromkeys(values.assumed))
+            found = self._results[key] = Walked(results, tuple(dict.fromkeys(values.assumed)), self.relied)
         finally:
-            values.assumed[:] = of_caller
+            values.assumed[:], self.relied = of_caller, by_caller
         return found
 
     def _are_equal(self, pairs: Sequence[tuple[Term, Term | None]], terms: dict[Term, Term]) -> bool:
@@ -393,17 +403,19 @@ class Prover(Walk):
                 raise matches
             return scale
         found = [(*m, application(m[0], self._operand_terms(m[0], values), m[0].results)) for m in matches]
-        if any(term.is_open for _, _, _, terms in found for term in terms):
+        if any(term.is_open for *_, terms in found for term in terms):
             chosen = _most_alike(found, values)
             self.has_guessed |= len(found) > 1
             if scale is not None:
-                ((own,), (by_scale,)) = chosen[3], scale
+                ((own,), (by_scale,)) = chosen[-1], scale
                 if chosen[1][0][1] is not None or by_scale.addend is not None:
-                    raise Mismatch("it may scale an addend that is not known")
+                    raise NeedsToKnow()  # it may scale an addend that is not known
                 own.otherwise = own.otherwise or by_scale.term
         else:
-            chosen = next((f for f in found if all(term.plain.is_sequential for term in f[3])), found[0])
-        template, outcomes, masked, terms = chosen
+            chosen = next((f for f in found if all(term.plain.is_sequential for term in f[-1])), found[0])
+        template, outcomes, masked, by_rule, terms = chosen
+        if by_rule:
+            self.relied.add(template)
         if scale is not None and not any(t.is_open for t in terms) and not all(map(self.library.has, terms)):
             return scale
         for term in terms:
@@ -460,24 +472,24 @@ class Prover(Walk):
             return (value,)
         return (shard(scaled_by(value.term, key, by.term), value.indices, value.addend),)
 
-    def _matched(
-        self, op: Operation, form: Form, values: Sequence[Shard], lookup: Lookup | None
-    ) -> list[tuple[Template, list[Outcome], Lookup | None]]:
+    def _matched(self, op: Operation, form: Form, values: Sequence[Shard], lookup: Lookup | None) -> list[Fitting]:
         """All templates of which the operation is a shard."""
         templates = self.library.templates.get(form.name, [])
         if not templates and not op.has_trait(Pure):
             raise Mismatch("the operation has no trait Pure, so nothing is known of what it gives")
         if not templates:
             raise Mismatch("the sequential program has no such operation")
-        found: list[tuple[Template, list[Outcome], Lookup | None]] = []
+        templates = [template for template in templates if _fits(template, values)] or templates
+        found: list[Fitting] = []
         reasons: list[Mismatch] = []
         for template in templates:
             try:
                 application = Application(template, form, values, lookup)
                 outcomes = application.solve()
-                found.append((template, outcomes, _masked(application)))
-                if application.cut or application.steps or any(v.addend is not None or v.is_zero for v in values):
-                    self.relied[template] = self.relied.get(template, 0) + 1
+                by_rule = bool(application.cut or application.steps) or any(
+                    v.addend is not None or v.is_zero for v in values
+                )
+                found.append((template, outcomes, _masked(application), by_rule))
             except Mismatch as mismatch:
                 reasons.append(mismatch)
         if found:
@@ -486,7 +498,10 @@ class Prover(Walk):
         raise Mismatch(reasons[closest].reason, [base for reason in reasons for base in reason.bases])
 
 
-Match = tuple[Template, list[Outcome], "Lookup | None", list[Term]]
+Fitting = tuple[Template, list[Outcome], "Lookup | None", bool]
+"""A template of which an operation is a shard, what its results are, what was done for a lookup, and whether that is so by the template's rule."""
+
+Match = tuple[Template, list[Outcome], "Lookup | None", bool, list[Term]]
 
 
 def _most_alike(found: Sequence[Match], values: Sequence[Shard]) -> Match:
@@ -495,9 +510,17 @@ def _most_alike(found: Sequence[Match], values: Sequence[Shard]) -> Match:
     constants = [v.term.plain.array is not None for v in values]
     alike = tuple([values.index(v) for v in values])
     fitting = [f for f in found if [c is not None for c in f[0].constants] == constants and f[0].alike == alike]
-    if len({tuple(f[3]) for f in found}) > 1 and len({tuple(f[3]) for f in fitting}) != 1:
-        raise Mismatch("of several operations of the sequential program it may be a shard of each")
+    if len({tuple(f[-1]) for f in found}) > 1 and len({tuple(f[-1]) for f in fitting}) != 1:
+        raise NeedsToKnow()  # of several operations of the sequential program it may be a shard of each
     return (fitting or found)[0]
+
+
+def _fits(template: Template, values: Sequence[Shard]) -> bool:
+    """Whether operands are of the kinds of a template's, as far as zeros and constants do not hide it: most templates of an operator are told apart by that."""
+    return len(values) == len(template.kinds) and all(
+        value.term.kind is kind or value.is_zero or value.term.plain.array is not None or value.term.kind == kind
+        for value, kind in zip(values, template.kinds, strict=True)
+    )
 
 
 def _likeness(form: Form, values: Sequence[Shard], template: Template) -> tuple[int, int, int]:

@@ -284,7 +284,7 @@ def test_rules_that_a_proof_rests_on_are_listed():
         "grad.loss",
         "grad.loss_grad",
     }
-    assert {use.operator for use in proof.rules} == expected - {"grad.sgd"}  # it runs whole
+    assert {use.operator for use in proof.rules} == expected  # the update is proven for gradients of any weights
     assert {use.found for use in proof.rules} == {"exact"}
 
 
