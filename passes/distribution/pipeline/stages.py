@@ -250,17 +250,18 @@ class Assignment:
         return settled
 
     def straddling(self) -> dict[CallOp, Mapping[int, int]]:
-        """Calls after the loop that take parameters of several stages (the updates of a repeated layer through which a boundary goes), and the
-        stages of these operands."""
+        """Calls behind the forward part that take parameters of several stages (the updates of a repeated layer through which a boundary goes, after
+        the loop or, of one microbatch, in it), and the stages of these operands. What the forward part has brought to a backward call's stage is there."""
         found: dict[CallOp, Mapping[int, int]] = {}
         for op, group in self.groups.items():
-            if isinstance(op, CallOp) and group.phase == UPDATE:
+            if isinstance(op, CallOp) and group.phase in (BACKWARD, UPDATE):
                 homes = {
                     i: self.home[v]
                     for i, v in enumerate(op.operands)
                     if self._is_parameter(v) and v in self._forward_homes
                 }
-                if len(set(homes.values())) > 1:
+                there = all(group.stage in self._available[op.operands[i]] for i in homes)
+                if len(set(homes.values())) > 1 and not (there and group.phase == BACKWARD):
                     found[op] = homes
         return found
 
