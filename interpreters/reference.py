@@ -170,11 +170,10 @@ class Reference(Walk):
         return conformed if self.noise is None else tuple(self._disturbed(value, operands) for value in conformed)
 
     def _disturbed(self, value: Any, operands: PythonValues) -> Any:
-        """A value with other last digits, if it is computed and not moved."""
+        """A value with other last digits, if it is computed and not moved. What is chosen among the operands (a maximum, a gather) is moved: it is
+        equal to what it was chosen from, and a gradient may look for that."""
         is_floating = isinstance(value, np.ndarray) and (value.dtype.kind == "f" or "float" in value.dtype.name)
-        if not is_floating or any(
-            isinstance(each, np.ndarray) and np.may_share_memory(value, each) for each in operands
-        ):
+        if not is_floating or _is_moved(value, [each for each in operands if isinstance(each, np.ndarray)]):
             return value
         assert self.noise is not None
         return disturbed(value, NOISE_ULPS, value.dtype, self.noise)
@@ -193,6 +192,14 @@ class Reference(Walk):
         ):
             raise DistirError(f"{op.name}: expected result {index} of shape {list(shape)}, got {list(array.shape)}")
         return array if array.dtype == object else array.astype(array_dtype(tensor, self.dtype), copy=False)
+
+
+def _is_moved(value: Array, operands: Sequence[Array]) -> bool:
+    """Whether a value is a view of an operand, or has numbers of theirs only."""
+    if any(np.may_share_memory(value, each) for each in operands):
+        return True
+    numbers = [each.reshape(-1) for each in operands if each.dtype == value.dtype]
+    return bool(numbers) and bool(np.isin(value.astype(np.float64), np.concatenate(numbers).astype(np.float64)).all())
 
 
 class _Values(Mapping[str, Array]):

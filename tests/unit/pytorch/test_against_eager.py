@@ -13,6 +13,7 @@ from distir.dialects.errors import DistirError
 from distir.frontends.eager import attach_eager, eager_of, verify_against_eager
 from distir.frontends.pytorch import TrainingStep, import_step, training_step
 from distir.interpreters.equivalence import verify
+from distir.interpreters.reference import run
 from distir.interpreters.weights import attach, weights_of
 from distir.tools.distir import main
 
@@ -84,6 +85,30 @@ class Attending(nn.Module):
         q, k, v = (made(x).unflatten(-1, (4, 8)).transpose(1, 2) for made in (self.q, self.k, self.v))
         seen = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
         return self.head(nn.functional.rms_norm(x + seen * nn.functional.silu(self.gate(x)), (32,))).transpose(1, 2)
+
+
+class LargestOfGroups(nn.Module):
+    """The largest number of each group is taken from all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores, groups = x * self.weight, torch.tensor([0, 0, 1, 1, 1, 2, 2, 2])
+        return scores - torch.full((3,), -1e9).scatter_reduce(0, groups, scores, "amax")[groups]
+
+
+def test_a_number_that_is_chosen_has_its_last_digits():
+    """The gradient of a maximum goes where the same number is: with other last digits it would be nowhere, and nothing a number."""
+    torch.manual_seed(0)
+    model = LargestOfGroups()
+    example = torch.randn(8), torch.randn(8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    module = import_step(training_step(model, nn.functional.mse_loss, optimizer, example_args=example))
+    given = {**weights_of(module), **dict(zip(("x", "label"), map(np.asarray, example), strict=True))}
+    found = run(module, given, noise=np.random.default_rng(0))
+    assert np.isfinite(found["weight"]).all()
 
 
 def test_rounding_inside_of_a_step_in_mixed_precision_is_no_difference():
