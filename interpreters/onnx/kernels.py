@@ -15,6 +15,7 @@ from onnx.reference.ops import op_reverse_sequence
 from distir.interpreters.onnx.deformed import DeformConv
 from distir.interpreters.onnx.losses import LOSSES
 from distir.interpreters.onnx.recurrent import RECURRENT
+from distir.interpreters.onnx.sampling import GridSample
 from distir.interpreters.onnx.windows import WINDOWS
 
 Array = np.ndarray[Any, Any]
@@ -254,6 +255,7 @@ REPLACED: list[type[OpRun]] = [
         GatherElements,
         GlobalAveragePool,
         GlobalLpPool,
+        GridSample,
         LRN,
         LpNormalization,
         Mean,

@@ -2,12 +2,13 @@
 
 import tracemalloc
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from onnx import TypeProto, helper
+from onnx.reference import ReferenceEvaluator
 from torch.nn import functional
 
 from distir.frontends.onnx import import_model
@@ -131,6 +132,28 @@ def test_a_deformed_convolution_reads_between_pixels(groups: int, shared: int) -
     padded = np.pad(x, [(0, 0), (0, 0), (1, 3), (0, 1)])
     means = torch.tensor((padded[:, :, :-1] + padded[:, :, 1:]) / 2)
     expected = functional.conv2d(means, 0.25 * torch.tensor(w), torch.tensor(b), (1, 2), 0, (2, 1), groups)
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("mode", "padding", "aligned"),
+    [*product(("linear", "nearest", "cubic"), ("zeros", "border", "reflection"), (0, 1))],
+)
+def test_samples_of_a_grid_are_those_of_the_evaluator(mode: str, padding: str, aligned: int) -> None:
+    """It goes place by place; the grid has places far outside."""
+    sampled: dict[str, Any] = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
+    for rank in (2, 3):
+        x, grid = drawn(2, 3, *[3, 4, 2][:rank]), 2 * drawn(2, *[2, 2, 1][:rank], rank)
+        (found,) = computed("GridSample", x, grid, **sampled)
+        node = helper.make_node("GridSample", ["x", "grid"], ["y"], **sampled)
+        (expected,) = cast(list[Array], ReferenceEvaluator(node).run(None, {"x": x, "grid": grid}))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_volumes_are_sampled_as_by_torch() -> None:
+    x, grid = drawn(2, 3, 16, 12, 8), drawn(2, 10, 9, 8, 3)
+    (found,) = computed("GridSample", x, grid)
+    expected = functional.grid_sample(torch.tensor(x), torch.tensor(grid), align_corners=False)
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-5)
 
 
