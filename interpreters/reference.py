@@ -194,12 +194,19 @@ class Reference(Walk):
         return array if array.dtype == object else array.astype(array_dtype(tensor, self.dtype), copy=False)
 
 
+_FEW = 8
+"""Numbers that tell of most values that they are computed, so that not all are looked for."""
+
+
 def _is_moved(value: Array, operands: Sequence[Array]) -> bool:
     """Whether a value is a view of an operand, or has numbers of theirs only."""
     if any(np.may_share_memory(value, each) for each in operands):
         return True
-    numbers = [each.reshape(-1) for each in operands if each.dtype == value.dtype]
-    return bool(numbers) and bool(np.isin(value.astype(np.float64), np.concatenate(numbers).astype(np.float64)).all())
+    numbers = [each.reshape(-1).astype(np.float64) for each in operands if each.dtype == value.dtype]
+    if not numbers:
+        return False
+    own, theirs = value.reshape(-1).astype(np.float64), np.concatenate(numbers)
+    return bool(np.isin(own[:_FEW], theirs).all() and np.isin(own, theirs).all())
 
 
 class _Values(Mapping[str, Array]):
