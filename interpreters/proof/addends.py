@@ -129,7 +129,7 @@ def _leaf(
     if step is not None:
         inner_axes = tuple([((step, *p), factor, extent) for p, factor, extent in inner.axes])
     if inner.weights.symbols and own:
-        raise Mismatch("what a caller has summed is cut", frozenset())
+        raise Mismatch("what a caller has summed is cut", [symbol for symbol, _ in inner.weights.symbols])
     function, depth = inner.weights.explicit, len(inner.axes)
     for indices, weight in reversed(own):
         function = region(indices, weight, function, depth)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from math import gcd
-from typing import cast
+from typing import Any, cast
 
 LARGEST_PRODUCT = 1 << 16
 """More rows of a product than these are not enumerated."""
@@ -71,9 +71,9 @@ indices, entries `start` to `stop`, all of them moved on by `offset`."""
 
 
 class Mismatch(Exception):
-    """What was to be shown does not follow; where opaque bases took part, it might with their content."""
+    """What was to be shown does not follow; where opaque bases (or weights) took part, it might with their content."""
 
-    def __init__(self, reason: str, bases: Iterable[Base] = ()):
+    def __init__(self, reason: str, bases: Iterable[Any] = ()):
         super().__init__(reason)
         self.reason, self.bases = reason, frozenset(bases)
 

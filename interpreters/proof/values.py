@@ -482,7 +482,7 @@ def reduced(reduction: Reduction, values: Sequence[Shard]) -> Shard:
     try:
         return shard(term, places, weights.total(reduction, tuple([value.addend for value in addends])))
     except Mismatch as mismatch:
-        raise Mismatch(mismatch.reason, mismatch.bases | bases) from None
+        raise Mismatch(mismatch.reason, mismatch.bases or bases) from None
 
 
 def scaled(value: Shard, by: Fraction) -> Shard:

@@ -284,7 +284,8 @@ def _refined(leaves: list[Leaf], finer: list[Leaf]) -> list[Leaf]:
             found.append(leaf)
             continue
         if leaf.weights.symbols:
-            raise Mismatch("what a caller has summed is combined with what was computed otherwise")
+            symbols = [symbol for symbol, _ in leaf.weights.symbols]
+            raise Mismatch("what a caller has summed is combined with what was computed otherwise", symbols)
         found += [Leaf(f.path, f.axes, Weights(_over(leaf.weights.explicit, leaf.axes, f.axes))) for f in below]
     return sorted(found, key=lambda leaf: leaf.path)
 
