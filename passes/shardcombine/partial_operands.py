@@ -7,7 +7,8 @@ from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
-from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.builtin import ComplexType, TensorType
+from xdsl.ir import Attribute
 
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Combine, Identity, Reduce
@@ -22,6 +23,8 @@ def passes_partial(probe: Probe, operands: Sequence[int], reduction: Reduction) 
     candidates: list[list[Combine]] = [[Identity(), Reduce(reduction)] for _ in probe.kinds]
     if not any(kind in FLOATING for kind in probe.kinds):
         return None
+    if reduction is not Reduction.SUM and any(probe.probe_op.kind(i) == "complex" for i in operands):
+        return None  # which have no order
     for trial in probe.trials(candidates):
         draw, shards = trial.draw, trial.shards
         locals_ = [dict(draw.arrays) for _ in range(shards)]
@@ -54,13 +57,18 @@ def copies(probe: Probe, operands: Sequence[int], results: Sequence[int]) -> boo
 
 
 def partial_candidates(probe: Probe) -> list[tuple[int, ...]]:
-    """Sets of operands that may be partial together: one, two or all floats; if rounded, of the results' type."""
-    types = {t.element_type for t in probe.probe_op.op.result_types if isinstance(t, TensorType)}
+    """Sets of operands that may be partial together: one, two or all floats; if rounded, of the results' type or of complex numbers of it."""
+    types = {_real(t.element_type) for t in probe.probe_op.op.result_types if isinstance(t, TensorType)}
     floats = [
         i
         for i in probe.probe_op.tensors
         if probe.probe_op.kind(i) in FLOATING
-        and (isinstance(probe.arithmetic, Exact) or types == {probe.probe_op.element_type(i)})
+        and (isinstance(probe.arithmetic, Exact) or types == {_real(probe.probe_op.element_type(i))})
     ]
     sets = [*combinations(floats, 1), *combinations(floats, 2), tuple(floats)]
     return [s for s in dict.fromkeys(sets) if s]
+
+
+def _real(type_: Attribute) -> Attribute:
+    """The type of the parts of complex numbers; another type as it is."""
+    return type_.element_type if isinstance(type_, ComplexType) else type_

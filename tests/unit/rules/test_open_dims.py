@@ -50,6 +50,9 @@ def test_complex_numbers() -> None:
     numbers = torch.complex(torch.rand(6, 8, 10), torch.rand(6, 8, 10))
     assert "[S1, _, S2]" in rule_of(aten._fft_c2c.default, numbers, [1], 0, True)
     assert "{S1: gather(0), S2: reduce(sum), S3: gather(1)}" in rule_of(aten.mm.default, numbers[0], numbers[1].T)
+    assert "partial = [sum: 0 -> 0]" in rule_of(aten.view_as_real.default, numbers)
+    assert "partial = [sum: 0 -> 0]" in rule_of(aten.view_as_complex.default, torch.rand(6, 8, 2))
+    assert "partial" not in rule_of(aten.abs.default, numbers)
 
 
 def test_a_recurrence_is_cut_in_its_batch() -> None:
