@@ -44,7 +44,12 @@ def defer_scales(
 
     block = entry.body.block
     depends = _dependent(block, {block.args[i] for i in batch})
-    scales = [op for op in block.ops if _is_scale(op, depends) and not is_known(_maker(op))]
+    others = _dependent(block, {argument for i, argument in enumerate(block.args) if i not in batch})
+    scales = [
+        op
+        for op in block.ops
+        if _is_scale(op, depends) and not is_known(_maker(op)) and _is_met(block, op, depends, depends & others)
+    ]
     if not scales:
         return
     discovery = Discovery(InterpreterDomains(), RuleCache.on_disk())
@@ -68,6 +73,23 @@ def _is_scale(op: Operation, depends: set[SSAValue]) -> bool:
         return False
     scaled, by = op.operands
     return by in depends and scaled not in depends and bool(_is_linear(op, {0})) and _is_uniform(op)
+
+
+def _is_met(block: Block, scale: Operation, depends: set[SSAValue], computed: set[SSAValue]) -> bool:
+    """Whether what is linear in a scale meets values of the batch, other than `computed` ones of which its number is made. What meets none (a
+    step's size that follows from the gradient) runs when the number is known anyway."""
+    made_of, lacking = {scale.operands[1]}, set(scale.results)
+    for op in reversed(list(block.ops)):
+        if any(result in made_of for result in op.results):
+            made_of.update(values_read(op))
+    met = depends - (made_of & computed)
+    for op in block.ops:
+        operands = {i for i, value in enumerate(op.operands) if value in lacking}
+        if operands and not isinstance(op, ReturnOp):
+            if any(value in met and value not in lacking for value in values_read(op)):
+                return True
+            lacking.update(op.results if isinstance(op, CallOp) else [op.results[r] for r in _is_linear(op, operands)])
+    return False
 
 
 def _maker(scale: Operation) -> Operation:

@@ -147,6 +147,17 @@ def test_a_mean_over_what_a_mask_keeps_is_proven_in_microbatches():
     assert not prove(sequential, distributed)
 
 
+def test_a_step_whose_size_follows_from_its_gradient_is_proven_in_microbatches():
+    """What is divided is a number, as in the sequential program: nothing before it waits for the batch."""
+    model = nn.Linear(3, 2)
+    step = training_step(model, nn.functional.cross_entropy, lambda p: torch.optim.Adafactor(p, lr=0.1))
+    sequential = import_step(step, (torch.randn(4, 3), torch.randint(0, 2, (4,))))
+    distributed = sequential.clone()
+    DtpParallelizePass(microbatches=2).apply(Context(), distributed)
+    prepare_like(sequential, distributed)
+    assert prove(sequential, distributed)
+
+
 @pytest.mark.parametrize("factor", ["S1", "S2", "S3"])
 def test_each_use_of_a_value_may_be_another_shard(factor: str):
     """x @ x cut by rows, by the dim that is summed, and by columns; a program in which one use is another value is rejected."""
