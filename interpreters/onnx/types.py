@@ -5,7 +5,6 @@ Answers are kept by operator, attributes, operand types and the values of small 
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -66,8 +65,6 @@ def _without_shape(type: Attribute) -> Attribute:
 
 
 def _infer(op: OnnxOperation, operands: Sequence[Operand]) -> list[Attribute | None]:
-    if (reason := disagreement(op, *_extents(operands))) is not None:
-        raise _refusal(op, operands, reason)
     version = (
         op.schema.since_version - op.schema.deprecated
     )  # what came to be deprecated has types in the version before
@@ -92,6 +89,8 @@ def _infer(op: OnnxOperation, operands: Sequence[Operand]) -> list[Attribute | N
             return onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
 
     _try_apart(op, operands, infer)
+    if (reason := disagreement(op, *_extents(operands))) is not None:
+        raise _refusal(op, operands, reason)
     try:
         inferred = infer()
     except onnx.shape_inference.InferenceError as error:
@@ -159,10 +158,4 @@ def _type(inferred: onnx.TypeProto | None, declared: Attribute) -> Attribute:
 def _described(value: Operand) -> str:
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{list(value.shape)}" if value.size > 8 else str(value.tolist())
-    return "none" if value is None else _text(value)
-
-
-@lru_cache(maxsize=4096)
-def _text(type: Attribute) -> str:
-    """Of a type that many refusals name."""
-    return str(type)
+    return "none" if value is None else str(value)

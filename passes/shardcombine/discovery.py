@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from itertools import groupby
-from time import process_time
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ from distir.passes.shardcombine.time_limits import OutOfTime, limited_time
 from distir.passes.shardcombine.window_stand_ins import own_numbers
 
 _OF_DISCOVERY, _OF_CHECK = 0.55, 0.35
-"""The shares of the time that is left for a question after which a search ends with what it has found, and a check with what it has seen to hold."""
+"""The shares of a question's time after which a search ends with what it has found, and a check with what it has seen to hold."""
 _imported: list[str] = []
 """Modules that forks have imported and this process has not."""
 
@@ -190,21 +189,16 @@ class Discovery:
     def _rule(self, unknown: _Unknown) -> Rule:
         """Of the op on any operands and of the op as it is, the rule of more factors: what cuts a constant or one use of a value is a
         rule of the first alone. The other is not asked, which may be large, where all dims of results are cut, or where what is special about it
-        is, as any operand is; nor where the first took most of the time of both."""
-        began = process_time()
+        is, as any operand is."""
         best, complete, asked = rule_without_factors(unknown.probe_op.op), True, False
         failure: Failure | None = None
         for probe_op in (unknown.probe_op.general(), unknown.probe_op):
             if probe_op is None or (asked and _is_all_cut(best, probe_op)):
                 continue
-            left = CPU_SECONDS - (process_time() - began)
-            if asked and left < CPU_SECONDS / 2:
-                complete = False
-                continue
             if (small := self._small(probe_op)) is None:
                 failure = probe_op.failure or failure
                 continue
-            (found, is_complete), asked = self._rule_at(probe_op, small, left), True
+            (found, is_complete), asked = self._rule_at(probe_op, small), True
             best = max(_of_whole_values(found, unknown.probe_op), best, key=lambda rule: len(rule.combines))
             complete &= is_complete
         if complete and asked:
@@ -216,8 +210,8 @@ class Discovery:
             self._failures[unknown.form] = failure._replace(says=says)
         return best
 
-    def _rule_at(self, probe_op: ProbeOp, small: StandIn, seconds: float) -> tuple[Rule, bool]:
-        """The rule of a class, as far as it holds for this op, and whether all of it was looked for, in so much time."""
+    def _rule_at(self, probe_op: ProbeOp, small: StandIn) -> tuple[Rule, bool]:
+        """The rule of a class, as far as it holds for this op, and whether all of it was looked for."""
         op, stated = probe_op.op, own_numbers(probe_op, small)
         own = [f"{i}={probe_op.point[i]}" for i in sorted(stated)]
         key = " ".join(["class:", probe_op.text(small.point), *map(str, sorted(small.altered)), *own])
@@ -225,11 +219,11 @@ class Discovery:
         complete = True
         if rule is None or not fits(rule, op):
             self.probed += 1
-            found = discover(probe_op, small, stated, _OF_DISCOVERY * seconds)
+            found = discover(probe_op, small, stated, _OF_DISCOVERY * CPU_SECONDS)
             rule, complete = found.rule, found.is_complete
             if found.is_of_class:
                 self.cache.put(op, key, rule)
-        rule, is_checked = self._last_check.holding(probe_op, rule, _OF_CHECK * seconds)
+        rule, is_checked = self._last_check.holding(probe_op, rule, _OF_CHECK * CPU_SECONDS)
         return rule, complete and is_checked
 
     def _small(self, probe_op: ProbeOp) -> StandIn | None:

@@ -4,7 +4,6 @@ steps that are imported as operators that rules cut."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from benchmarks.rule_dims import cut_by_halves, open_dims
 from distir.frontends.eager import verify_against_eager
 from distir.frontends.onnx import import_model
 from distir.frontends.pytorch import import_step, training_step
-from distir.interpreters.isolation import answers
+from distir.interpreters import isolation
 from distir.passes.shardcombine import discovery
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
@@ -70,24 +69,10 @@ def test_rows_and_columns_of_large_windows() -> None:
     assert cut_by_halves(op, operands) == {4: ["gather(0)"], 6: ["gather(1)"]}
 
 
-def pooled() -> Operation:
-    op, _ = operation(Call(aten.max_pool2d.default, (torch.rand(4, 6, 8, 8), [3, 3], [1, 1], [1, 1]), {}))
-    return op
-
-
-def by_itself() -> Operation:
-    """A convolution by its own input, which is asked twice: as it is, and as of two operands."""
-    shapes = {"x": [6, 6, 3, 3], "y": [6, 6, 1, 1]}
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items())
-    graph = helper.make_graph([helper.make_node("Conv", ["x", "x"], ["y"])], "g", [x], [y])
-    return next(op for op in import_model(helper.make_model(graph)).walk() if op.name == "onnx.Conv")
-
-
-@pytest.mark.parametrize(("make", "cuts"), [(pooled, 2), (by_itself, 5)])
 def test_what_is_found_before_the_time_is_over_is_kept(
-    make: Callable[[], Operation], cuts: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What cuts whole dims is found first, and then windows never end."""
+    """Batch and channels are found first, and then windows never end."""
 
     def windows(*_: object) -> None:
         while True:
@@ -96,12 +81,12 @@ def test_what_is_found_before_the_time_is_over_is_kept(
             except Exception:
                 continue
 
-    monkeypatch.setattr(discovery, "answers", partial(answers, cpu_seconds=5.0))
+    monkeypatch.setattr(isolation, "CPU_SECONDS", 5.0)
     monkeypatch.setattr(discovery, "CPU_SECONDS", 5.0)
     monkeypatch.setattr("distir.passes.shardcombine.class_rules.windows", windows)
-    monkeypatch.setattr(discovery, "_is_all_cut", lambda *_: False)
-    rule = Discovery(InterpreterDomains()).rule(make())
-    assert [len(combines) for combines in rule.combines.values()] == [1] * cuts
+    op, _ = operation(Call(aten.max_pool2d.default, (torch.rand(4, 6, 8, 8), [3, 3], [1, 1], [1, 1]), {}))
+    rule = Discovery(InterpreterDomains()).rule(op)
+    assert [len(combines) for combines in rule.combines.values()] == [1, 1]
     assert "may be cut in more ways" in capsys.readouterr().err
 
 
