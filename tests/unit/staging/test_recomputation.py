@@ -155,7 +155,7 @@ def test_a_batch_in_one_part_is_recomputed_too(degrees: dict[str, int]):
         program = step().clone()
         DtpParallelizePass(recompute=policy, **degrees).apply(Context(), program)
         peaks.append(max(summarize(program, "dgx-a100").peak_memory_bytes.values()))
-    assert peaks[1] < 0.75 * peaks[0]
+    assert peaks[1] < 0.8 * peaks[0]
 
 
 @given(models(), st.sampled_from(["full", "selective", "full:1", "Tanh", "MatMul,Softmax", "onnx.Split,Reshape"]))
