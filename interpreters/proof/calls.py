@@ -2,14 +2,14 @@
 for another layer's weights are one. In: the values of a call's operands. Out: values with opaque terms, index sets
 and weights, and the meaning of each opaque one.
 
-Index sets and weights that the function was found to need stay."""
+What the function was found to need stays, or is told by half (`Told`)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from distir.interpreters.proof import weights
 from distir.interpreters.proof.indices import Base, Indices, Mismatch, full
@@ -21,6 +21,20 @@ Place = tuple[int, int]
 """The number of an operand's shard, and its dim; -1 - leaf for weights."""
 
 NOTHING = Indices.of([])
+
+
+class Told(NamedTuple):
+    """What a function is told of its arguments."""
+
+    places: frozenset[Place]
+    """Whose index sets and weights it knows."""
+    nested: frozenset[Place]
+    """Of whose index sets it knows which part of another one they are: the rows of a replica, of those of a microbatch."""
+    terms: bool
+    """Whether it knows which values they are."""
+
+
+NOTHING_TOLD = Told(frozenset(), frozenset(), False)
 
 
 @cache
@@ -97,14 +111,18 @@ class Abstraction:
         return shard(term, indices, addend)
 
 
-def abstracted(arguments: Sequence[Value], known: Collection[Place], hides_terms: bool) -> Abstraction:
-    """The arguments with opaque index sets and weights, but at the places that the function needs to know; with `hides_terms`, with
-    opaque terms too."""
+def abstracted(arguments: Sequence[Value], told: Told, hides_terms: bool) -> Abstraction:
+    """The arguments with opaque index sets and weights, but for what the function is told of them; with `hides_terms`, with opaque terms
+    too."""
     flat = _flat(arguments)
-    rows, sums = set[Any](), set[Any]()
-    for number, dim in known:
+    rows, sums, related = set[Any](), set[Any](), set[Any]()
+    for number, dim in told.places:
         if number < len(flat):  # what is unknown is not among them
             _add_known(flat[number], dim, rows, sums)
+    for number, dim in told.nested if len(told.nested) > 1 else ():
+        if number < len(flat):
+            _add_known(flat[number], dim, related, set())
+    outer = sorted(related - rows, key=lambda each: (each[1], str(each[0])))
     found = Abstraction()
     level = 1 + _level(flat)
     opaque: dict[Any, Base] = {}
@@ -118,11 +136,13 @@ def abstracted(arguments: Sequence[Value], known: Collection[Place], hides_terms
         minimal = _minimal(indices, extent)
         if minimal is None or minimal[0] in rows:
             return indices
-        (blocks, count), block = minimal
-        if (base := opaque.get(minimal[0])) is None:
-            base = opaque[minimal[0]] = _base(level, len(opaque), blocks.size, count)
-            found.bases[base] = blocks
-        return Indices.of([(base, 1, 0, 0, blocks.size)]).scaled(block)
+        own, block = minimal
+        within = ((each, _parts_of(own, each)) for each in outer) if own in related else ()
+        of, parts = next((found for found in within if found[1]), (own, [(0, own[0].size)]))
+        if (base := opaque.get(of)) is None:
+            base = opaque[of] = _base(level, len(opaque), of[0].size, of[1])
+            found.bases[base] = of[0]
+        return Indices.of((base, own[1] // of[1], 0, start, stop) for start, stop in parts).scaled(block)
 
     def of_leaf(leaf: Leaf) -> Leaf:
         key = leaf.weights, leaf.axes
@@ -163,6 +183,24 @@ def abstracted(arguments: Sequence[Value], known: Collection[Place], hides_terms
     found.arguments = tuple([each.mapped(change) for each in arguments])
     found.terms = {new: term for term, new in hidden.items()}
     return found
+
+
+def _parts_of(inner: tuple[Indices, int], outer: tuple[Indices, int]) -> list[tuple[int, int]] | None:
+    """Which entries of fewer and larger blocks of a dim these blocks are; None if they are none."""
+    (blocks, count), (larger, fewer) = inner, outer
+    if count <= fewer or count % fewer:
+        return None
+    position, entries = 0, dict[Any, tuple[int, int, int]]()
+    for *key, start, stop in larger.scaled(count // fewer).segments:
+        entries[tuple(key)] = position, start, stop
+        position += stop - start
+    parts: list[tuple[int, int]] = []
+    for *key, start, stop in blocks.segments:
+        position, first, last = entries.get(tuple(key), (0, 0, 0))
+        if not first <= start < stop <= last:
+            return None
+        parts.append((position + start - first, position + stop - first))
+    return parts
 
 
 def _flat(values: Sequence[Value]) -> list[Shard]:

@@ -43,7 +43,7 @@ from distir.dialects.plugins import implementations
 from distir.dialects.sharding import OutsideKind
 from distir.interpreters.mixed import abstract, mixed_operator
 from distir.interpreters.proof import shards, values
-from distir.interpreters.proof.calls import Place, abstracted
+from distir.interpreters.proof.calls import NOTHING_TOLD, Told, abstracted
 from distir.interpreters.proof.constants import stated, zeros_of
 from distir.interpreters.proof.indices import Base, Mismatch
 from distir.interpreters.proof.matching import Application, Lookup, Outcome
@@ -257,9 +257,10 @@ class Prover(Walk):
     has_guessed: bool = False
     """Whether one of several operations of the sequential program was taken while the terms that tell them apart were hidden."""
     _results: dict[Any, Walked] = field(default_factory=dict[Any, "Walked"])
-    _known: dict[str, set[Place]] = field(default_factory=dict[str, set[Place]])
-    _told_terms: set[str] = field(default_factory=set[str])
-    """Functions that need to know which values they are given."""
+    _needs: dict[Any, NeedsToKnow] = field(default_factory=dict[Any, "NeedsToKnow"])
+    """What a function must be told, where it was told no more than this of its arguments."""
+    _last: dict[str, Told] = field(default_factory=dict[str, "Told"])
+    """What each function was told when it was last called: mostly the next call needs the same."""
     _terms: dict[tuple[Term, ...], dict[Term, Term]] = field(default_factory=dict[Any, Any])
     """Terms of the same arguments are replayed once."""
     _matches: dict[Any, list[Fitting] | Mismatch] = field(default_factory=dict[Any, Any])
@@ -314,28 +315,41 @@ class Prover(Walk):
     # --- calls ---
 
     def results_of(self, name: str, arguments: PythonValues) -> PythonValues:
-        """The results of a function, walked once for all arguments that differ in rows only."""
-        known = self._known.setdefault(name, set())
+        """The results of a function, walked once for all arguments that differ only in what it does not need to know."""
+        told = self._last.get(name, NOTHING_TOLD)
+        is_new = told == NOTHING_TOLD
         while True:
-            abstraction = abstracted(arguments, known, self.hides_terms and name not in self._told_terms)
+            abstraction = abstracted(arguments, told, self.hides_terms and not told.terms)
             key = (name, abstraction.arguments)
-            try:
-                results, assumed, relied = self._results.get(key) or self._walked(key)
-            except NeedsToKnow as need:
-                if places := abstraction.places_of(need.needed) - known:
-                    known |= places
+            walked, need = self._results.get(key), self._needs.get(key)
+            if walked is None and not is_new:
+                told, is_new = NOTHING_TOLD, True  # these arguments may need less than the last ones
+                continue
+            if walked is None and need is None:
+                try:
+                    walked = self._walked(key)
+                except NeedsToKnow as raised:
+                    need = self._needs[key] = NeedsToKnow(raised.needed, raised.is_named)
+            if walked is None:
+                assert need is not None
+                places = abstraction.places_of(need.needed) - told.places
+                if need.is_named and len(need.needed) > 1 and not places <= told.nested:
+                    told = told._replace(nested=told.nested | places)
+                elif places:
+                    told = told._replace(places=told.places | places)
                 elif abstraction.terms and not need.is_named:
-                    self._told_terms.add(name)
+                    told = told._replace(terms=True)
                 else:
-                    raise
+                    raise need
                 continue
             terms = self._terms.setdefault(tuple(abstraction.terms.values()), abstraction.terms)
-            if self._are_equal(assumed, terms):
-                self.relied.update(relied)
-                return tuple([abstraction.restored(value, terms) for value in results])
+            if self._are_equal(walked.assumed, terms):
+                self._last[name] = told
+                self.relied.update(walked.relied)
+                return tuple([abstraction.restored(value, terms) for value in walked.results])
             if not abstraction.terms:
                 raise NeedsToKnow()
-            self._told_terms.add(name)
+            told = told._replace(terms=True)
 
     def _walked(self, key: tuple[str, PythonValues]) -> Walked:
         """What a function gives for these arguments."""

@@ -8,7 +8,7 @@ zeros have none. The caller's sums may be unknown in a function (a symbol), to w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
@@ -118,13 +118,14 @@ def _over(function: Function, axes: Sequence[Axis], wider: Sequence[Axis]) -> Fu
     return (((None, 1, 0), ((0, wider[0][2], _over(function, axes, wider[1:])),)),)
 
 
-def _bases(function: Function, axes: int) -> Iterable[Base]:
+def _bases(function: Function, axes: Sequence[Axis], but: Collection[Axis] = ()) -> Iterable[Base]:
+    """The opaque index sets of a function's axes, but those of some axes."""
     if axes:
         for (base, _, _), pieces in function:
-            if base is not None:
+            if base is not None and axes[0] not in but:
                 yield base
             for _, _, inner in pieces:
-                yield from _bases(inner, axes - 1)
+                yield from _bases(inner, axes[1:], but)
 
 
 def _substituted(function: Function, axes: int, known: Mapping[Base, Indices]) -> Function:
@@ -180,7 +181,7 @@ class Addend:
 
     @cached_property
     def bases(self) -> frozenset[Base]:
-        return frozenset(base for leaf in self.leaves for base in _bases(leaf.weights.explicit, len(leaf.axes)))
+        return frozenset(base for leaf in self.leaves for base in _bases(leaf.weights.explicit, leaf.axes))
 
     def __repr__(self) -> str:
         parts = [f"{_path_text(leaf.path)}{_function_text(leaf.weights.explicit, leaf.axes)}" for leaf in self.leaves]
@@ -284,8 +285,10 @@ def _refined(leaves: list[Leaf], finer: list[Leaf]) -> list[Leaf]:
             found.append(leaf)
             continue
         if leaf.weights.symbols:
+            finer_bases = {base for f in below for base in _bases(f.weights.explicit, f.axes, leaf.axes)}
             symbols = [symbol for symbol, _ in leaf.weights.symbols]
-            raise Mismatch("what a caller has summed is combined with what was computed otherwise", symbols)
+            reason = "what a caller has summed is combined with what was computed otherwise"
+            raise Mismatch(reason, finer_bases or symbols)  # over all that they may be, a finer sum is whole
         found += [Leaf(f.path, f.axes, Weights(_over(leaf.weights.explicit, leaf.axes, f.axes))) for f in below]
     return sorted(found, key=lambda leaf: leaf.path)
 
