@@ -71,6 +71,7 @@ class Abstraction:
     """The number of each is its place."""
     _shards: dict[Shard, Shard] = field(default_factory=dict[Shard, Shard])
     _addends: dict[Addend, Addend | None] = field(default_factory=dict[Addend, "Addend | None"])
+    _indices: dict[tuple[Indices, ...], tuple[Indices, ...]] = field(default_factory=dict[Any, Any])
 
     def places_of(self, needed: Collection[Base | Symbol]) -> set[Place]:
         """Where the arguments have these; none for those of a caller."""
@@ -107,7 +108,9 @@ class Abstraction:
                 self._addends[addend] = weights.substituted(addend, self.bases, self.symbols)
             addend = self._addends[addend]
         if self.bases:
-            indices = tuple([i.substituted(self.bases) if i.bases else i for i in indices])
+            if indices not in self._indices:
+                self._indices[indices] = tuple([i.substituted(self.bases) for i in indices])
+            indices = self._indices[indices]
         return shard(term, indices, addend)
 
 
@@ -124,11 +127,11 @@ def abstracted(arguments: Sequence[Value], told: Told, hides_terms: bool) -> Abs
             _add_known(flat[number], dim, related, set())
     outer = sorted(related - rows, key=lambda each: (each[1], str(each[0])))
     found = Abstraction()
-    level = 1 + _level(flat)
+    level = 1 + max((value.level for value in flat), default=0)
     opaque: dict[Any, Base] = {}
     summed: dict[Any, Symbol] = {}
     hidden: dict[Term, Term] = {}
-    sets: dict[tuple[Indices, int], Indices] = {}
+    sets: dict[tuple[tuple[Indices, ...], tuple[int, ...]], tuple[Indices, ...]] = {}
     addends: dict[Addend, Addend | None] = {}
     shards: dict[Shard, Shard] = {}
 
@@ -166,13 +169,10 @@ def abstracted(arguments: Sequence[Value], told: Told, hides_terms: bool) -> Abs
             return new
         indices, addend = value.indices, value.addend
         if not value.is_zero:
-            changed: list[Indices] = []
-            for each, extent in zip(indices, value.term.kind.shape or (), strict=True):
-                key = each, extent
-                if key not in sets:
-                    sets[key] = of_indices(each, extent)
-                changed.append(sets[key])
-            indices = tuple(changed)
+            key = indices, value.term.kind.shape or ()
+            if key not in sets:
+                sets[key] = tuple([of_indices(*each) for each in zip(*key, strict=True)])
+            indices = sets[key]
         if addend is not None:
             if addend not in addends:
                 addends[addend] = weights.addend(addend.reduction, map(of_leaf, addend.leaves))
@@ -205,15 +205,6 @@ def _parts_of(inner: tuple[Indices, int], outer: tuple[Indices, int]) -> list[tu
 
 def _flat(values: Sequence[Value]) -> list[Shard]:
     return [each for value in values for each in value.shards]
-
-
-def _level(flat: Sequence[Shard]) -> int:
-    """The highest level of what is opaque already."""
-    sets = {indices for value in flat for indices in value.indices}
-    addends = {value.addend for value in flat if value.addend is not None}
-    bases = {base for each in (*sets, *addends) for base in each.bases}
-    symbols = {symbol for each in addends for symbol in each.symbols}
-    return max((each.level for each in (*bases, *symbols)), default=0)
 
 
 def _add_known(value: Shard, dim: int, rows: set[Any], sums: set[Any]) -> None:

@@ -532,7 +532,7 @@ def _most_alike(found: Sequence[Match], values: Sequence[Shard]) -> Match:
 def _fits(template: Template, values: Sequence[Shard]) -> bool:
     """Whether operands are of the kinds of a template's, as far as zeros and constants do not hide it: most templates of an operator are told apart by that."""
     return len(values) == len(template.kinds) and all(
-        value.term.kind is kind or value.is_zero or value.term.plain.array is not None or value.term.kind == kind
+        value.term.kind is kind or value.is_zero or value.term.plain.array is not None
         for value, kind in zip(values, template.kinds, strict=True)
     )
 

@@ -16,7 +16,7 @@ from xdsl.irdl import IRDLOperation
 
 from distir.dialects.sharding import Gather, Rule, RuleAttr
 from distir.interpreters.model_names import NAMES
-from distir.interpreters.proof.values import Kind, Term, is_zero
+from distir.interpreters.proof.values import Kind, Term, is_zero, kind_of
 
 RULE = "dist.rule"
 KEYS = "keys"
@@ -39,7 +39,7 @@ class Kinds:
         else:
             key = (None, type_)
         if (kind := self._kinds.get(key)) is None:
-            kind = self._kinds[key] = Kind(key[0], str(key[1]))
+            kind = self._kinds[key] = kind_of(key[0], str(key[1]))
         self._known[id(type_)] = (type_, kind)
         return kind
 

@@ -22,15 +22,21 @@ from distir.interpreters.proof.weights import Addend, Symbol
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
-    """The type of a value: shape (None: no tensor) and element type, as text."""
+    """The type of a value: shape (None: no tensor) and element type, as text. Interned: compared by identity."""
 
     shape: tuple[int, ...] | None
     element: str
 
     def __str__(self) -> str:
         return self.element if self.shape is None else f"{'x'.join(map(str, (*self.shape, self.element)))}"
+
+
+@cache
+def kind_of(shape: tuple[int, ...] | None, element: str) -> Kind:
+    """The interned kind."""
+    return Kind(shape, element)
 
 
 @dataclass(eq=False, repr=False)
@@ -227,6 +233,11 @@ class Shard(Value):
     def symbols(self) -> frozenset[Symbol]:
         return frozenset() if self.addend is None else self.addend.symbols
 
+    @cached_property
+    def level(self) -> int:
+        """The highest level of what is opaque in it; 0 where all is known."""
+        return max((each.level for each in (*self.bases, *self.symbols)), default=0)
+
     @property
     def is_zero(self) -> bool:
         return is_hole(self.term)
@@ -260,7 +271,7 @@ def whole(term: Term) -> Shard:
 
 def zeros(kind: Kind) -> Shard:
     """Zeros of this local shape: an addend of anything."""
-    element = Kind((), kind.element)
+    element = kind_of((), kind.element)
     return shard(hole(element), tuple([special(FREE, n) for n in kind.shape or ()]))
 
 
@@ -437,7 +448,7 @@ def _joined_constants(values: Sequence[Shard], dim: int) -> Shard:
             array = np.concatenate([array.take(range(s[3], s[4]), d) for s in each.segments], d)
         arrays.append(array)
     joined = np.concatenate(arrays, dim)
-    return whole(constant(joined, Kind(joined.shape, values[0].term.kind.element)))
+    return whole(constant(joined, kind_of(joined.shape, values[0].term.kind.element)))
 
 
 def _apart(a: Term, b: Term) -> str:

@@ -37,7 +37,7 @@ from distir.interpreters.proof.indices import (
     special,
 )
 from distir.interpreters.proof.terms import scaled_by
-from distir.interpreters.proof.values import Kind, term_of
+from distir.interpreters.proof.values import kind_of, term_of
 from distir.interpreters.reference import run_operator
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.decompose import prepare_like
@@ -392,7 +392,7 @@ def test_constants_that_are_no_number_are_alike(element: str):
 
 def test_numbers_that_scale_a_value_commute() -> None:
     """A mean by a number that is counted and a gradient that is clipped: whichever comes first, and wherever the names of the two lie in memory."""
-    kind = Kind((), "f32")
+    kind = kind_of((), "f32")
     value, count, limit = (term_of(kind, name) for name in ("value", "count", "limit"))
     found = set[int]()
     for number in range(50):

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from distir.interpreters.proof.calls import NOTHING_TOLD, Told, abstracted
 from distir.interpreters.proof.indices import Indices, concat, ranges
-from distir.interpreters.proof.values import Kind, Shard, shard, term_of
+from distir.interpreters.proof.values import Shard, kind_of, shard, term_of
 
 ROWS, MICROBATCH, REPLICA = 96, 12, 4
 
 
 def rows_of(bounds: Indices, rows: int = ROWS, name: str = "x") -> Shard:
-    return shard(term_of(Kind((rows,), "f32"), name), (bounds,))
+    return shard(term_of(kind_of((rows,), "f32"), name), (bounds,))
 
 
 @pytest.mark.parametrize("inner", [1, 5])
