@@ -202,11 +202,19 @@ def _is_moved(value: Array, operands: Sequence[Array]) -> bool:
     """Whether a value is a view of an operand, or has numbers of theirs only."""
     if any(np.may_share_memory(value, each) for each in operands):
         return True
-    numbers = [each.reshape(-1).astype(np.float64) for each in operands if each.dtype == value.dtype]
+    numbers = [each.reshape(-1) for each in operands if each.dtype == value.dtype]
     if not numbers:
         return False
-    own, theirs = value.reshape(-1).astype(np.float64), np.concatenate(numbers)
-    return bool(np.isin(own[:_FEW], theirs).all() and np.isin(own, theirs).all())
+    own = value.reshape(-1)
+    few = own[:: max(1, own.size // _FEW)]  # from all over it, each beside all of theirs: nothing is sorted
+    if not all(any(bool((each == number).any()) for each in numbers) for number in few):
+        return False
+    if value.dtype.kind != "f" or value.dtype.itemsize < 4:
+        own, numbers = own.astype(np.float32), [each.astype(np.float32) for each in numbers]
+    theirs = np.unique(
+        np.concatenate(numbers)
+    )  # as few as there are numbers, and sorted fast; `isin` is five times as slow
+    return len(np.unique(np.concatenate((theirs, own)))) == len(theirs)
 
 
 class _Values(Mapping[str, Array]):

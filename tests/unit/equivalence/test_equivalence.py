@@ -18,7 +18,7 @@ from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.comparison import compare, disturbed, whole_pieces
 from distir.interpreters.equivalence import drawings, expectations, verify
 from distir.interpreters.inputs import index_limit, special_indices
-from distir.interpreters.reference import run_pieces
+from distir.interpreters.reference import _is_moved, run_pieces  # pyright: ignore[reportPrivateUsage]
 from distir.interpreters.weights import attach
 from distir.passes.dtp_parallelize import DtpParallelizePass
 
@@ -337,6 +337,26 @@ def test_numbers_near_zero_get_another_last_digit():
     moved = disturbed(value, 2, value.dtype, np.random.default_rng(0)) - value
     assert set(np.round(moved / step)) == {-2, -1, 0, 1, 2}
     assert not disturbed(np.zeros(9, np.float32), 2, value.dtype, np.random.default_rng(0)).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_noise_leaves_what_is_chosen_and_moves_what_is_computed(dtype: str):
+    random = np.random.default_rng(0)
+    x, y = (random.standard_normal((4, 50)).astype(np.dtype(dtype)) for _ in range(2))
+    computed_at_the_end = x.copy()
+    computed_at_the_end[-1, -1] = 9
+    for moved in (x.T.copy(), np.maximum(x, y), x[:, ::2].repeat(3), np.concatenate((x, y)), x[:0].copy()):
+        assert _is_moved(moved, [x, y])
+    for computed in (x + y, np.maximum(x, np.zeros_like(x)), computed_at_the_end):
+        assert not _is_moved(computed, [x, y])
+    assert not _is_moved(x.copy(), [np.ones(3, np.int64)])
+
+
+def test_whether_a_value_is_computed_takes_no_sorting(monkeypatch: pytest.MonkeyPatch):
+    """It is asked at every operation, of values of millions of numbers."""
+    x = np.random.default_rng(0).standard_normal(4_000_000).astype(np.float32)
+    monkeypatch.setattr(np, "unique", None)
+    assert not _is_moved(x + np.float32(1), [x])
 
 
 def test_addends_of_an_argument_are_none_of_them_zero():
