@@ -3,7 +3,7 @@ come the function again, and comparisons of both (`distir verify --against-eager
 
 Like weights it is beside the program, never in it: a table with weak keys holds it, in memory only."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -186,7 +186,7 @@ def verify_against_eager(
             memory = {n for n in got if n not in expected and n in ports and ports[n].role in MEMORY}
             if number >= before:
                 counted = {name: pieces for name, pieces in got.items() if name not in memory}
-                moves = partial(_moves, module, dict(held))
+                moves = _moves(module, dict(held))
                 found_here = compare(expected, counted, tolerance or tolerance_of(module), held, moves)
                 compared.append([*found_here, *_not_returned(results, {*names, *got}, held)])
             held |= {name: joined(name, got[name]) for name in memory}
@@ -203,9 +203,9 @@ def _not_returned(results: Mapping[str, Array], returned: set[str], held: Mappin
     return [Comparison(name, False, "the framework changes it, the program does not") for name in changed]
 
 
-def _moves(module: ModuleOp, values: dict[str, Array]) -> Mapping[str, Array]:
+def _moves(module: ModuleOp, values: dict[str, Array]) -> Iterator[Mapping[str, Array]]:
     outputs, noise = {name: np.asarray(value) for name, value in run(module, values).items()}, np.random.default_rng(0)
-    return moves_of(lambda near: run(module, near, noise=noise), values, outputs, None)
+    yield from moves_of(lambda near: run(module, near, noise=noise), values, outputs, None)
 
 
 _Run = tuple[dict[str, Array], list[dict[str, Array]], list[dict[str, Array]]]

@@ -19,7 +19,7 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 
 from distir.dialects.errors import DistirError
 from distir.interpreters import reference
-from distir.interpreters.comparison import Comparison, compare, moves_of, worst
+from distir.interpreters.comparison import Comparison, Remembered, compare, moves_of, worst
 from distir.interpreters.entry import Port, arguments_of, entry_function, results_of
 from distir.interpreters.global_arrays import Array
 from distir.interpreters.inputs import between_zero_and_one, draw_inputs, integer_tables, special_indices
@@ -146,9 +146,9 @@ class Expectation:
     dtype: np.dtype[Any]
 
     @cached_property
-    def moved(self) -> Mapping[str, Array]:
+    def moved(self) -> Remembered:
         """How far rounding alone moves each element of the outputs (`moves_of`)."""
-        return moves_of(self._run, self.values, self.outputs, self.dtype)
+        return Remembered(moves_of(self._run, self.values, self.outputs, self.dtype))
 
     def _run(self, values: Values) -> dict[str, Any]:
         return reference.run(self.module, values, dtype=self.dtype)
@@ -157,7 +157,7 @@ class Expectation:
         """Another program on the same values. Raises DistirError if it does not run."""
         spread = np.random.default_rng(0)
         got = reference.run_pieces(program, self.values, dtype=self.dtype, spread=spread)
-        return compare(self.outputs, got, tolerance, self.values, lambda: self.moved)
+        return compare(self.outputs, got, tolerance, self.values, self.moved)
 
 
 def expectations(module: ModuleOp, plan: Sequence[Drawing], dtype: Any = np.float64) -> Iterator[Expectation]:

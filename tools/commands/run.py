@@ -221,10 +221,11 @@ def _checked(
     with progress(f"executing {path} for comparison"):
         expected = _after(model, steps, np.float64)
 
-    def moves() -> Mapping[str, Any]:
+    def on_others(values: Mapping[str, Any]) -> dict[str, Any]:
         with progress(f"executing {path} on slightly other values"):
-            return moves_of(lambda values: _after(model, [values, *steps[1:]], None), steps[0], expected, None)
+            return _after(model, [values, *steps[1:]], None)
 
+    moves = moves_of(on_others, steps[0], expected, None)
     return compare(expected, whole_pieces(outputs), tolerance_of(program), steps[0], moves)
 
 

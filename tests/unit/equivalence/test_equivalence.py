@@ -1,6 +1,8 @@
 """`verify` cannot be fooled: wrong programs whose faults are small, rare or on one device are told from right ones, and rounding is
 told from faults."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -316,9 +318,29 @@ def test_moves_widen_what_they_move_only():
     got = whole_pieces({"w": np.array([1.3, 1.0]), "y": np.ones(2)})
     arguments = {"w": np.array([0.0, 0.0])}
     moves = {"w": np.array([0.2, 0.0]), "y": np.zeros(2)}
-    assert all(c.holds for c in compare(expected, got, 1e-10, arguments, lambda: moves))
+    assert all(c.holds for c in compare(expected, got, 1e-10, arguments, [moves]))
     moves = {"w": np.array([0.0, 0.2]), "y": np.zeros(2)}
-    assert not all(c.holds for c in compare(expected, got, 1e-10, arguments, lambda: moves))
+    assert not all(c.holds for c in compare(expected, got, 1e-10, arguments, [moves]))
+
+
+def test_only_as_many_runs_are_made_as_explain_what_differs():
+    expected = {"w": np.array([1.0, 1.0]), "y": np.ones(2), "z": np.ones(2)}
+    got = whole_pieces({"w": np.array([1.3, 1.0]), "y": np.array([1.0, 1.3]), "z": np.ones(2)})
+    made: list[int] = []
+
+    def runs() -> Iterator[dict[str, np.ndarray]]:
+        distance = {name: np.zeros(2) for name in expected}
+        for i, (name, at) in enumerate((("w", 1), ("w", 0), ("z", 0), ("y", 1), ("y", 0))):
+            made.append(i)
+            distance[name][at] = 0.2
+            yield distance
+
+    assert all(c.holds for c in compare(expected, got, 1e-10, {}, runs()))
+    assert made == [0, 1, 2, 3]
+    got = whole_pieces({"w": np.array([1.0, 1.0]), "y": np.ones(2), "z": np.array([1.0, 1.3])})
+    made.clear()
+    assert [c.name for c in compare(expected, got, 1e-10, {}, runs()) if not c.holds] == ["z"]
+    assert made == [0, 1, 2, 3, 4]  # what they do not explain is asked of all
 
 
 @pytest.mark.parametrize(("steps", "holds"), [(1, True), (-3, True), (5, False)])
@@ -327,7 +349,7 @@ def test_numbers_near_zero_are_compared_to_their_last_digit(steps: int, holds: b
     step = np.finfo(np.float32).smallest_subnormal
     expected = {"y": np.array([0.0, 64.0], np.float32) * step}
     got = whole_pieces({"y": expected["y"] + np.float32(steps) * step})
-    (found,) = compare(expected, got, 1e-5, {}, lambda: {"y": np.zeros(2)})
+    (found,) = compare(expected, got, 1e-5, {}, [{"y": np.zeros(2)}])
     assert found.holds == holds, found.says
 
 
