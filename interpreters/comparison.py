@@ -247,7 +247,7 @@ def _nearby(values: Mapping[str, Array], dtype: np.dtype[Any] | None, random: np
     return near
 
 
-def disturbed(value: Array, ulps: int, dtype: np.dtype[Any], random: np.random.Generator) -> Array:
+def disturbed(value: Array, ulps: float, dtype: np.dtype[Any], random: np.random.Generator) -> Array:
     """Other last digits of a type, by at most so many units. A number with fewer digits than others, near zero, is moved as far as the smallest
     number that has all; zero stays, which is mostly exact."""
     if value.dtype == dtype == np.float32:  # values of millions of numbers, in a seventh of the time
