@@ -323,6 +323,20 @@ def test_moves_widen_what_they_move_only():
     assert not all(c.holds for c in compare(expected, got, 1e-10, arguments, [moves]))
 
 
+@pytest.mark.parametrize(
+    ("flipped", "by", "holds"), [(3, 2.0, True), (4, 2.0, False), (3, 25.0, False)], ids=["as many", "more", "further"]
+)
+def test_rounding_decides_for_other_elements_in_each_run(flipped: int, by: float, holds: bool):
+    """Adam's first step is the sign of a gradient."""
+    expected, moves = np.ones(100), np.zeros(100)
+    got = expected.copy()
+    got[:flipped] -= by
+    moves[50:53] = 2.0
+    (found,) = compare({"w": expected}, whole_pieces({"w": got}), 1e-10, {"w": np.zeros(100)}, [{"w": moves}])
+    assert found.holds == holds
+    assert not holds or found.says.endswith("; rounding decides 6 of 100 elements")
+
+
 def test_only_as_many_runs_are_made_as_explain_what_differs():
     expected = {"w": np.array([1.0, 1.0]), "y": np.ones(2), "z": np.ones(2)}
     got = whole_pieces({"w": np.array([1.3, 1.0]), "y": np.array([1.0, 1.3]), "z": np.ones(2)})
