@@ -6,6 +6,7 @@ with result dim 1. A slot may be in several: the dim that a reshape cuts in two 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -18,6 +19,8 @@ Types: TypeAlias = Callable[[Point], Shapes | None]
 
 _RATIOS = (3, 5)
 _LARGEST_POOL_FOR_TRIPLES = 8
+_MANY_OPERANDS = 8
+"""Of more operands of one rank (what a stack or a concatenation takes), two alone are not tried together."""
 _MOST_TOGETHER = 9
 """Slots of which all subsets are tried."""
 
@@ -78,7 +81,7 @@ def dim_groups(
             found.append(DimGroup((i,), effect))
     pool = [i for i in range(len(slots)) if not alone[i]]
     covered: set[int] = {i for i in pool if alone[i] is not None and not slots[i].is_size}
-    for i, j in combinations(range(len(slots)), 2):
+    for i, j in _pairs(slots):
         if (effect := _pair_effect(i, j, slots, alone, effect_of)) is not None:
             found.append(DimGroup((i, j), effect))
             covered |= {i, j}
@@ -114,6 +117,17 @@ def dim_groups(
             around += _around_a_size(seed, pool, [*found, *around], slots, point, effect_of)
     known = {group.slots for group in (*found, *around)}
     return [*found, *(each for each in around if not _is_joined(each.slots, known, effect_of))]
+
+
+def _pairs(slots: Sequence[Slot]) -> list[tuple[int, int]]:
+    """Slots that may grow together, two by two; without those of two of many operands of one rank, of which there are too many."""
+    ranks = Counter(slot.length for slot in slots if not slot.is_size and slot.position == 0)
+
+    def are_of_many(a: Slot, b: Slot) -> bool:
+        is_of_others = a.owner != b.owner and not a.is_size and not b.is_size
+        return is_of_others and a.length == b.length and ranks[a.length] > _MANY_OPERANDS
+
+    return [(i, j) for i, j in combinations(range(len(slots)), 2) if not are_of_many(slots[i], slots[j])]
 
 
 def _with_their_sizes(

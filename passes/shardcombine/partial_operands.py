@@ -57,7 +57,8 @@ def copies(probe: Probe, operands: Sequence[int], results: Sequence[int]) -> boo
 
 
 def partial_candidates(probe: Probe) -> list[tuple[int, ...]]:
-    """Sets of operands that may be partial together: one, two or all floats; if rounded, of the results' type or of complex numbers of it."""
+    """Sets of operands that may be partial together: one, two or all floats; if rounded, of the results' type or of complex numbers of it. One or two
+    are not tried where all may be and every result is made of more than two: the others, which are whole, would be added once for each addend."""
     types = {_real(t.element_type) for t in probe.probe_op.op.result_types if isinstance(t, TensorType)}
     floats = [
         i
@@ -65,8 +66,30 @@ def partial_candidates(probe: Probe) -> list[tuple[int, ...]]:
         if probe.probe_op.kind(i) in FLOATING
         and (isinstance(probe.arithmetic, Exact) or types == {_real(probe.probe_op.element_type(i))})
     ]
+    is_sum_of_many = len(floats) > 2 and passes_partial(probe, floats, Reduction.SUM) == tuple(range(len(probe.kinds)))
+    if is_sum_of_many and _is_made_of_more_than_two(probe, floats):
+        return [tuple(floats)]
     sets = [*combinations(floats, 1), *combinations(floats, 2), tuple(floats)]
     return [s for s in dict.fromkeys(sets) if s]
+
+
+def _is_made_of_more_than_two(probe: Probe, operands: Sequence[int]) -> bool:
+    """Whether every result is another if one of three of these operands is, or of more."""
+    count = np.zeros(len(probe.kinds), int)
+    for trial in probe.trials([[Identity()] for _ in probe.kinds]):
+        for i in operands:
+            addend, *_ = trial.arithmetic.addends(trial.draw.arrays[i], 2, Reduction.SUM, probe.rng)
+            changed = probe.run_shards([probe.small.point], [trial.draw.arrays | {i: addend}], trial.arithmetic)
+            if changed is None:
+                return False
+            count += [
+                a is not None and b is not None and not trial.arithmetic.equal(a, b)
+                for a, b in zip(changed[0], trial.draw.results, strict=True)
+            ]
+            if (count > 2).all():
+                return True
+        return False
+    return False
 
 
 def _real(type_: Attribute) -> Attribute:
