@@ -32,8 +32,9 @@ SAFETY = 10
 """How much further than in those runs an element may be moved; where rounding decides it, its square."""
 
 FEW = 20
-"""What rounding decides is decided for other elements in each run (the sign of a small gradient, which is Adam's first step): of so many
-elements, one may be moved as far as others are, if no more are than in those runs."""
+"""What rounding of a type coarser than f64 decides is decided for other elements in each run (the sign of a small gradient, which is Adam's first step): of so many
+elements, one may be moved as far as others are, if no more are than in those runs. In f64 it decides what is zero but for it, in every run."""
+FINE = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def _judged(
         for distance in (known[name] for known in moves):
             margin = np.where(SAFETY * distance > 0.1 * scale, SAFETY**2, SAFETY)
             limit = np.where(distance > tolerance * scale / 100, np.maximum(exact, margin * distance), exact)
-            others = error > limit
+            others = error > limit if rounding > FINE else np.zeros(a.shape, bool)
             if FEW * others.sum() <= a.size and others.sum() <= (distance > exact).sum():
                 limit[others] = np.maximum(limit[others], SAFETY * distance.max())
             if not (error > limit).any():
