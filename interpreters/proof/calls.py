@@ -140,8 +140,8 @@ def abstracted(arguments: Sequence[Value], told: Told, hides_terms: bool) -> Abs
         if minimal is None or minimal[0] in rows:
             return indices
         own, block = minimal
-        within = ((each, _parts_of(own, each)) for each in outer) if own in related else ()
-        of, parts = next((found for found in within if found[1]), (own, [(0, own[0].size)]))
+        within = ((each, parts) for each in outer if own in related and (parts := _parts_of(own, each)))
+        of, parts = next(within, (own, [(0, own[0].size)]))
         if (base := opaque.get(of)) is None:
             base = opaque[of] = _base(level, len(opaque), of[0].size, of[1])
             found.bases[base] = of[0]
@@ -185,11 +185,11 @@ def abstracted(arguments: Sequence[Value], told: Told, hides_terms: bool) -> Abs
     return found
 
 
-def _parts_of(inner: tuple[Indices, int], outer: tuple[Indices, int]) -> list[tuple[int, int]] | None:
-    """Which entries of fewer and larger blocks of a dim these blocks are; None if they are none."""
+def _parts_of(inner: tuple[Indices, int], outer: tuple[Indices, int]) -> list[tuple[int, int]]:
+    """Which entries of fewer and larger blocks of a dim these blocks are; none if some are not among them."""
     (blocks, count), (larger, fewer) = inner, outer
     if count <= fewer or count % fewer:
-        return None
+        return []
     position, entries = 0, dict[Any, tuple[int, int, int]]()
     for *key, start, stop in larger.scaled(count // fewer).segments:
         entries[tuple(key)] = position, start, stop
@@ -198,7 +198,7 @@ def _parts_of(inner: tuple[Indices, int], outer: tuple[Indices, int]) -> list[tu
     for *key, start, stop in blocks.segments:
         position, first, last = entries.get(tuple(key), (0, 0, 0))
         if not first <= start < stop <= last:
-            return None
+            return []
         parts.append((position + start - first, position + stop - first))
     return parts
 

@@ -1,10 +1,10 @@
 """Pipeline stages. In go the operations of an entry and their weights; out come the stage of every operation, and
 the entry as calls of one function per stage and phase.
 
-The forward part is cut, in program order, into P contiguous stages of balanced cost. The backward part follows the
-values: an operation runs where its parameter lives, else where the activation it needs was kept, never later than the
-gradient that reaches it. Updates follow their parameters, and what joins addends of several stages runs with them, once. No
-operator is named."""
+The forward part is cut, in program order (what takes parameters again is put beside what took them first), into P
+contiguous stages of balanced cost. The backward part follows the values: an operation runs where its parameter lives,
+else where the activation it needs was kept, never later than the gradient that reaches it. Updates follow their
+parameters, and what joins addends of several stages runs with them, once. No operator is named."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Assignment:
         forward = forward_part(entry, inside)
         made = self._made_cut(inside)
         inside = [op for op in inside if op not in made]
-        self._assign_forward([op for op in inside if op in forward], stages, weigh, cuts, slower)
+        self._assign_forward(self._in_order([op for op in inside if op in forward]), stages, weigh, cuts, slower)
         self._assign_made([op for op in made if op in forward], FORWARD)
         before = [op for op in self.ops if axis.phases[op] is Phase.BEFORE]
         self._assign_before(before)  # parameters that are reached through these live where their results are used
@@ -157,17 +157,45 @@ class Assignment:
         sent = {v for v, name in zip(self.entry.body.block.args, names, strict=True) if name in updated}
         held, done = list[dict[SSAValue, int]](), set[SSAValue]()
         for op in ops:
-            todo, seen = list(values_read(op)), set[SSAValue]()
-            while todo:
-                if (value := todo.pop()) in seen:
-                    continue
-                seen.add(value)
-                if isinstance(value, OpResult) and self.axis.phases.get(value.op) is Phase.BEFORE:
-                    todo += values_read(value.op)
-            own = self._parameters.intersection(values_read(op)) - sent
-            held.append({value: type_bytes(value.type) for value in own | (self._parameters & seen - done)})
-            done |= seen
+            taken = self._taken(op)
+            own = taken.intersection(values_read(op)) - sent
+            held.append({value: type_bytes(value.type) for value in own | (taken - done)})
+            done |= taken
         return held
+
+    def _taken(self, op: Operation) -> set[SSAValue]:
+        """The parameters that an operation takes, also through what runs before the loop."""
+        todo, seen = list(values_read(op)), set[SSAValue]()
+        while todo:
+            if (value := todo.pop()) in seen:
+                continue
+            seen.add(value)
+            if isinstance(value, OpResult) and self.axis.phases.get(value.op) is Phase.BEFORE:
+                todo += values_read(value.op)
+        return self._parameters & seen
+
+    def _in_order(self, ops: Sequence[Operation]) -> list[Operation]:
+        """Forward operations in program order, but what takes the parameters of an earlier part again (the other view of a pair, the next chunk of a
+        batch, a step of a recurrence) right behind that part, where what it is made of allows it: a stage has all of what its parameters do."""
+        first = dict[SSAValue, int]()
+        place = dict[Operation, int]()  # those that depend on no parameter have none yet
+        moved = set[Operation]()
+        for i, op in enumerate(ops):
+            taken = self._taken(op)
+            makers = [v.op for v in values_read(op) if isinstance(v, OpResult) and v.op in place]
+            again = bool(taken) and taken <= first.keys()
+            if again or (not taken and not moved.isdisjoint(makers)):
+                place[op] = max([*(first[v] for v in taken), *(place[maker] for maker in makers)])
+                moved.add(op)
+            elif taken or makers:
+                place[op] = i
+            for value in taken:
+                first.setdefault(value, i)
+        for i, op in reversed([*enumerate(ops)]):
+            if op not in place:
+                users = [user_of(result, use) for result in op.results for use in result.uses]
+                place[op] = min([i, *(place[user] for user in users if user in place)])
+        return sorted(ops, key=place.__getitem__)
 
     def _put(self, op: Operation, group: Group) -> None:
         self.groups[op] = group
