@@ -32,9 +32,10 @@ SAFETY = 10
 """How much further than in those runs an element may be moved; where rounding decides it, its square."""
 
 FEW = 20
-"""What rounding of a type coarser than f64 decides is decided for other elements in each run (the sign of a small gradient, which is Adam's first step): of so many
-elements, one may be moved as far as others are, if no more are than in those runs. In f64 it decides what is zero but for it, in every run."""
+"""Of so many elements, one may be moved as far as others are, if no more are than in those runs: what rounding of a type coarser than f64 decides
+is decided for other elements in each run (the sign of a small gradient, which is Adam's first step)."""
 FINE = float(np.finfo(np.float64).eps)
+"""Rounding of f64, which decides the same elements in every run: those that are zero but for it."""
 
 
 @dataclass(frozen=True)

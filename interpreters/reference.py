@@ -217,9 +217,7 @@ def _is_moved(value: Array, operands: Sequence[Array]) -> bool:
         return False
     if value.dtype.kind != "f" or value.dtype.itemsize < 4:
         own, numbers = own.astype(np.float32), [each.astype(np.float32) for each in numbers]
-    theirs = np.unique(
-        np.concatenate(numbers)
-    )  # as few as there are numbers, and sorted fast; `isin` is five times as slow
+    theirs = np.unique(np.concatenate(numbers))  # `isin` is five times as slow
     return len(np.unique(np.concatenate((theirs, own)))) == len(theirs)
 
 

@@ -37,6 +37,17 @@ class Told(NamedTuple):
 NOTHING_TOLD = Told(frozenset(), frozenset(), False)
 
 
+class NeedsToKnow(Exception):
+    """A function needs the content of index sets or weights that it was not told, or which values its arguments are."""
+
+    def __init__(self, needed: Collection[Base | Symbol] = (), is_named: bool = False):
+        super().__init__(f"{len(needed)} index sets")
+        self.needed = needed
+        """None: which values they are."""
+        self.is_named = is_named
+        """Whether what does not follow names them; otherwise they are all that its operands have, and knowing the values might do."""
+
+
 @cache
 def _base(level: int, number: int, size: int, extent: int) -> Base:
     return Base(f"rows{number}" + ("'" * (level - 1)), size, extent, level)

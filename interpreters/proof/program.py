@@ -40,15 +40,15 @@ from distir.dialects.dist.attributes import placement
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
 from distir.dialects.plugins import implementations
-from distir.dialects.sharding import OutsideKind
 from distir.interpreters.mixed import abstract, mixed_operator
 from distir.interpreters.proof import shards, values
-from distir.interpreters.proof.calls import NOTHING_TOLD, Told, abstracted
+from distir.interpreters.proof.calls import NOTHING_TOLD, NeedsToKnow, Told, abstracted
 from distir.interpreters.proof.constants import stated, zeros_of
 from distir.interpreters.proof.indices import Base, Mismatch
+from distir.interpreters.proof.lookups import looked_up, masked, without_lookups
 from distir.interpreters.proof.matching import Application, Lookup, Outcome
 from distir.interpreters.proof.parts import combined
-from distir.interpreters.proof.templates import Form, Template
+from distir.interpreters.proof.templates import Form, Template, fits, likeness
 from distir.interpreters.proof.terms import (
     Library,
     application,
@@ -60,10 +60,7 @@ from distir.interpreters.proof.terms import (
 )
 from distir.interpreters.proof.values import (
     Failure,
-    Inside,
-    LocalIndex,
     Number,
-    Outside,
     Packed,
     Part,
     Positions,
@@ -84,17 +81,6 @@ from distir.interpreters.proof.weights import Symbol
 from distir.interpreters.reference_dist import CommunicationFunctions, extents
 from distir.interpreters.reference_rank import RankFunctions
 from distir.interpreters.walk import Enter, Suspended, Walk, values_read
-
-
-class NeedsToKnow(Exception):
-    """A function needs the content of index sets or weights that it was not told, or which values its arguments are."""
-
-    def __init__(self, needed: Collection[Base | Symbol] = (), is_named: bool = False):
-        super().__init__(f"{len(needed)} index sets")
-        self.needed = needed
-        """None: which values they are."""
-        self.is_named = is_named
-        """Whether what does not follow names them; otherwise they are all that its operands have, and knowing the values might do."""
 
 
 class Walked(NamedTuple):
@@ -391,7 +377,7 @@ class Prover(Walk):
     def operator(self, op: Operation, operands: PythonValues) -> PythonValues:
         """What the results of an operation are, of which some operation of the sequential program it must be a shard."""
         form = self.library.forms(op)
-        values, lookup = _without_lookups(operands)
+        values, lookup = without_lookups(operands)
         if lookup is None and (constants := self._constants(op, values)) is not None:
             return constants
         key = (
@@ -427,7 +413,7 @@ class Prover(Walk):
                 own.otherwise = own.otherwise or by_scale.term
         else:
             chosen = next((f for f in found if all(term.plain.is_sequential for term in f[-1])), found[0])
-        template, outcomes, masked, by_rule, terms = chosen
+        template, outcomes, mask, by_rule, terms = chosen
         if by_rule:
             self.relied.add(template)
         if scale is not None and not any(t.is_open for t in terms) and not all(map(self.library.has, terms)):
@@ -442,7 +428,7 @@ class Prover(Walk):
             results.append(zeros(local) if addend is not None and addend.is_nothing else shard(term, indices, addend))
         if template.whole is not None:
             return tuple(map(Part, results))
-        return tuple(results) if masked is None else tuple([_looked_up(r, operands, masked) for r in results])
+        return tuple(results) if mask is None else tuple([looked_up(r, operands, mask) for r in results])
 
     def _operand_terms(self, template: Template, values: Sequence[Shard]) -> list[Term]:
         found: list[Term] = []
@@ -493,7 +479,7 @@ class Prover(Walk):
             raise Mismatch("the operation has no trait Pure, so nothing is known of what it gives")
         if not templates:
             raise Mismatch("the sequential program has no such operation")
-        templates = [template for template in templates if _fits(template, values)] or templates
+        templates = [template for template in templates if fits(template, values)] or templates
         found: list[Fitting] = []
         reasons: list[Mismatch] = []
         for template in templates:
@@ -503,12 +489,12 @@ class Prover(Walk):
                 by_rule = bool(application.cut or application.steps) or any(
                     v.addend is not None or v.is_zero for v in values
                 )
-                found.append((template, outcomes, _masked(application), by_rule))
+                found.append((template, outcomes, masked(application), by_rule))
             except Mismatch as mismatch:
                 reasons.append(mismatch)
         if found:
             return found
-        closest = max(range(len(reasons)), key=lambda i: _likeness(form, values, templates[i]))
+        closest = max(range(len(reasons)), key=lambda i: likeness(form, values, templates[i]))
         raise Mismatch(reasons[closest].reason, [base for reason in reasons for base in reason.bases])
 
 
@@ -529,22 +515,6 @@ def _most_alike(found: Sequence[Match], values: Sequence[Shard]) -> Match:
     return (fitting or found)[0]
 
 
-def _fits(template: Template, values: Sequence[Shard]) -> bool:
-    """Whether operands are of the kinds of a template's, as far as zeros and constants do not hide it: most templates of an operator are told apart by that."""
-    return len(values) == len(template.kinds) and all(
-        value.term.kind is kind or value.is_zero or value.term.plain.array is not None
-        for value, kind in zip(values, template.kinds, strict=True)
-    )
-
-
-def _likeness(form: Form, values: Sequence[Shard], template: Template) -> tuple[int, int, int]:
-    """How much an operation is like a template: of several that it is no shard of, the reason of the most alike is given."""
-    kinds = zip(values, template.kinds, strict=False)
-    properties = sum(template.form.properties.get(name) == each for name, each in form.properties.items())
-    ranks = sum(len(v.indices) == len(kind.shape or ()) for v, kind in zip(values, template.kinds, strict=False))
-    return ranks, sum(v.term.kind == kind or v.is_zero for v, kind in kinds), properties
-
-
 def _is_open(operands: PythonValues) -> bool:
     """Whether which values they are is not known."""
     return any(each.term.is_open for value in operands for each in value.shards)
@@ -554,48 +524,6 @@ def _opaque(operands: PythonValues) -> frozenset[Base | Symbol]:
     """The index sets and weights of operands that are not known."""
     shards_ = [each for value in operands for each in value.shards]
     return frozenset[Base | Symbol]().union(*[each.bases | each.symbols for each in shards_])
-
-
-def _without_lookups(operands: PythonValues) -> tuple[list[Shard], Lookup | None]:
-    """The operands as they are without what was done for a lookup, and what was."""
-    indices = [(i, v) for i, v in enumerate(operands) if isinstance(v, LocalIndex)]
-    masks = [(i, v) for i, v in enumerate(operands) if isinstance(v, Inside)]
-    if not indices:
-        return expect_shards(operands), None
-    if len(indices) > 1:
-        raise Mismatch("several operands are indices of a shard's positions")
-    ((place, index),) = indices
-    dims: tuple[int, ...] = ()
-    for _, mask in masks:
-        if (mask.indices, mask.positions) != (index.indices, index.positions):
-            raise Mismatch("an operand is masked by other indices than those that are looked up")
-        dims = mask.dims
-    values = [v.indices if isinstance(v, LocalIndex) else v.value if isinstance(v, Inside) else v for v in operands]
-    return expect_shards(values), Lookup(place, index.positions, index.ignored, tuple(i for i, _ in masks), dims)
-
-
-def _masked(application: Application) -> Lookup | None:
-    """How results of a lookup must be masked; checks how operands were."""
-    if application.lookup is None:
-        return None
-    outside = application.outside
-    if outside.kind is OutsideKind.ZERO and application.lookup.masked_dims != application.masked_dims():
-        raise Mismatch("an operand is masked along other dims than those of the indices")
-    if outside.kind not in (OutsideKind.RESULT, OutsideKind.KEPT):
-        return None
-    kept = outside.number if outside.kind is OutsideKind.KEPT else -1
-    return Lookup(application.lookup.index, application.lookup.positions, None, (kept,), application.masked_dims())
-
-
-def _looked_up(result: Shard, operands: PythonValues, masked: Lookup) -> Outside:
-    kept = masked.masked[0]
-    return Outside(
-        result,
-        operands[masked.index].indices,
-        masked.positions,
-        masked.masked_dims,
-        operands[kept] if kept >= 0 else None,
-    )
 
 
 def described(op: Operation) -> str:

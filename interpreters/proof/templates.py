@@ -16,7 +16,7 @@ from xdsl.irdl import IRDLOperation
 
 from distir.dialects.sharding import Gather, Rule, RuleAttr
 from distir.interpreters.model_names import NAMES
-from distir.interpreters.proof.values import Kind, Term, is_zero, kind_of
+from distir.interpreters.proof.values import Kind, Shard, Term, is_zero, kind_of
 
 RULE = "dist.rule"
 KEYS = "keys"
@@ -269,3 +269,19 @@ def _extents(template: Template) -> dict[str, int]:
 def _block(extent: int, outer: Sequence[int], pieces: int) -> int:
     parts = math.prod(outer) * pieces
     return 0 if parts == 0 or extent % parts else extent // parts
+
+
+def fits(template: Template, values: Sequence[Shard]) -> bool:
+    """Whether operands are of the kinds of a template's, as far as zeros and constants do not hide it: most templates of an operator are told apart by that."""
+    return len(values) == len(template.kinds) and all(
+        value.term.kind is kind or value.is_zero or value.term.plain.array is not None
+        for value, kind in zip(values, template.kinds, strict=True)
+    )
+
+
+def likeness(form: Form, values: Sequence[Shard], template: Template) -> tuple[int, int, int]:
+    """How much an operation is like a template: of several that it is no shard of, the reason of the most alike is given."""
+    kinds = zip(values, template.kinds, strict=False)
+    properties = sum(template.form.properties.get(name) == each for name, each in form.properties.items())
+    ranks = sum(len(v.indices) == len(kind.shape or ()) for v, kind in zip(values, template.kinds, strict=False))
+    return ranks, sum(v.term.kind == kind or v.is_zero for v, kind in kinds), properties
