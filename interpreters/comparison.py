@@ -258,13 +258,15 @@ def _nearby(values: Mapping[str, Array], dtype: np.dtype[Any] | None, random: np
 
 def disturbed(value: Array, ulps: float, dtype: np.dtype[Any], random: np.random.Generator) -> Array:
     """Other last digits of a type, by at most so many units. A number with fewer digits than others, near zero, is moved as far as the smallest
-    number that has all; zero stays, which is mostly exact."""
-    if value.dtype == dtype == np.float32:  # values of millions of numbers, in a seventh of the time
-        moved = random.random(value.shape, np.float32) - np.float32(0.5)
-        moved = value + np.float32(2 * ulps * unit(dtype)) * moved * value
-    else:
-        moved = np.asarray(value.astype(np.float64) * (1 + ulps * unit(dtype) * random.uniform(-1, 1, value.shape)))
-    normal, step = smallest_numbers(dtype)
-    if (small := (np.abs(moved) < normal) & (moved != 0)).any():
-        moved = np.where(small, moved + ulps * step * random.uniform(-1, 1, value.shape), moved)
-    return moved.astype(dtype)
+    number that has all; zero stays, which is mostly exact, and so do infinities and what would become one."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        if value.dtype == dtype == np.float32:  # values of millions of numbers, in a seventh of the time
+            moved = random.random(value.shape, np.float32) - np.float32(0.5)
+            moved = value + np.float32(2 * ulps * unit(dtype)) * moved * value
+        else:
+            moved = np.asarray(value.astype(np.float64) * (1 + ulps * unit(dtype) * random.uniform(-1, 1, value.shape)))
+        normal, step = smallest_numbers(dtype)
+        if (small := (np.abs(moved) < normal) & (moved != 0)).any():
+            moved = np.where(small, moved + ulps * step * random.uniform(-1, 1, value.shape), moved)
+        moved = moved.astype(dtype)
+        return moved if (finite := np.isfinite(moved)).all() else np.where(finite, moved, value.astype(dtype))

@@ -178,7 +178,7 @@ class Reference(Walk):
         equal to what it was chosen from, and a gradient may look for that."""
         is_floating = isinstance(value, np.ndarray) and (value.dtype.kind == "f" or "float" in value.dtype.name)
         arrays = [each for each in operands if isinstance(each, np.ndarray)]
-        if not is_floating or _is_moved(value, arrays):
+        if not is_floating or not arrays or _is_moved(value, arrays):  # a constant is stated
             return value
         assert self.noise is not None
         summed = max((each.size for each in arrays), default=0) / max(1, value.size)

@@ -9,8 +9,9 @@ of the operations listed here, each seen to work, without those cases."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,9 @@ INTERPRETED = frozenset(
     ).split()
 )
 _PLUMBING = frozenset({"builtin.module", "func.func", "func.return", "func.call"})
+
+_COMPILING_SECONDS = 0.04
+"""What XLA takes to compile a small program, in CPU seconds."""
 
 _programs: dict[object, Callable[[Sequence[_Array]], list[_Array]] | None] = {}
 
@@ -73,11 +77,33 @@ def _program(
         return None
     work = 0 if elements <= _CERTAINLY_LITTLE else (lowered.cost_analysis() or {}).get("flops", 0)
     if elements <= _LARGEST_INTERPRETED and work <= _MOST_INTERPRETED:
-        return partial(_interpret, module)
-    if work > _MOST_WORK:
-        return None
-    compiled = lowered.compile({"xla_backend_optimization_level": 0})
-    return lambda arrays: [np.array(result) for result in jax.tree.leaves(compiled(*arrays))]
+        return _Interpreted(lowered, module)
+    return None if work > _MOST_WORK else _compiled(lowered)
+
+
+@dataclass
+class _Interpreted:
+    """A program that is interpreted until that has taken as long as compiling it: a step of a recurrence comes again and again."""
+
+    lowered: Any
+    module: Any
+    seconds: float = 0.0
+    compiled: Callable[[Sequence[_Array]], list[_Array]] | None = None
+
+    def __call__(self, operands: Sequence[_Array]) -> list[_Array]:
+        if self.compiled is None and self.seconds > _COMPILING_SECONDS:
+            self.compiled, self.lowered, self.module = _compiled(self.lowered), None, None
+        if self.compiled is not None:
+            return self.compiled(operands)
+        start = time.process_time()
+        results = _interpret(self.module, operands)
+        self.seconds += time.process_time() - start
+        return results
+
+
+def _compiled(lowered: Any) -> Callable[[Sequence[_Array]], list[_Array]]:
+    program, tree = lowered.compile({"xla_backend_optimization_level": 0}), library().tree
+    return lambda arrays: [np.array(result) for result in tree.leaves(program(*arrays))]
 
 
 def _interpret(module: Any, operands: Sequence[_Array]) -> list[_Array]:

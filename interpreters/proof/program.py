@@ -70,6 +70,7 @@ from distir.interpreters.proof.values import (
     constant,
     expect_shards,
     hole,
+    is_hole,
     is_zero,
     packed,
     scaled,
@@ -410,9 +411,11 @@ class Prover(Walk):
                 ((own,), (by_scale,)) = chosen[-1], scale
                 if chosen[1][0][1] is not None or by_scale.addend is not None:
                     raise NeedsToKnow()  # it may scale an addend that is not known
-                own.otherwise = own.otherwise or by_scale.term
+                if own is not by_scale.term:
+                    own.otherwise = own.otherwise or by_scale.term
         else:
-            chosen = next((f for f in found if all(term.plain.is_sequential for term in f[-1])), found[0])
+            known = next((f for f in found if all(term.plain.is_sequential for term in f[-1])), None)
+            chosen = known or max(found, key=lambda f: _holes(f[-1]))
         template, outcomes, mask, by_rule, terms = chosen
         if by_rule:
             self.relied.add(template)
@@ -513,6 +516,11 @@ def _most_alike(found: Sequence[Match], values: Sequence[Shard]) -> Match:
     if len({tuple(f[-1]) for f in found}) > 1 and len({tuple(f[-1]) for f in fitting}) != 1:
         raise NeedsToKnow()  # of several operations of the sequential program it may be a shard of each
     return (fitting or found)[0]
+
+
+def _holes(terms: Sequence[Term]) -> int:
+    """How many operands may be anything: zeros on a device, of an addend or of a constant of zeros, are taken for the former."""
+    return sum(is_hole(each) for term in terms for each in term.operands)
 
 
 def _is_open(operands: PythonValues) -> bool:

@@ -16,7 +16,7 @@ from xdsl.irdl import IRDLOperation
 
 from distir.dialects.sharding import Gather, Rule, RuleAttr
 from distir.interpreters.model_names import NAMES
-from distir.interpreters.proof.values import Kind, Shard, Term, is_zero, kind_of
+from distir.interpreters.proof.values import Head, Kind, Shard, Term, is_zero, kind_of
 
 RULE = "dist.rule"
 KEYS = "keys"
@@ -176,7 +176,7 @@ def _region(op: Operation, kinds: Kinds) -> tuple[Any, ...]:
 
 
 @dataclass(eq=False)
-class Template:
+class Template(Head):
     """A distinct operation of the sequential program."""
 
     form: Form
@@ -191,6 +191,8 @@ class Template:
     """Of one whose results are for some of the keys, that of all (`parts`)."""
     evaluated: Sequence[Term] | None = None
     """Its results, where it reads nothing but constants."""
+    scale: Any = None
+    """What names it, if it multiplies its first operand by a number."""
     extents: dict[str, int] = field(default_factory=dict[str, int])
     """Of every factor, how many blocks may be told apart."""
 
@@ -204,6 +206,18 @@ class Template:
     @property
     def results(self) -> tuple[Kind, ...]:
         return self.form.results
+
+    def filled(self, other: Any, operands: Sequence[Term]) -> Template | None:
+        """Operations that differ only in which operands are constants, or one value twice: that whose operands these are like, if one is."""
+        if not isinstance(other, Template) or (self.form, self.kinds, self.whole) != (
+            other.form,
+            other.kinds,
+            other.whole,
+        ):
+            return None
+        constants = [o.plain if o.plain.array is not None else None for o in operands]
+        alike = tuple([operands.index(o) for o in operands])
+        return next((t for t in (self, other) if [*t.constants] == constants and t.alike == alike), self)
 
     def is_nothing(self, operand: int) -> bool:
         """Whether an operand is a constant of zeros: however often it is added, it adds nothing."""

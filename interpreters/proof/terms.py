@@ -52,7 +52,9 @@ class Library:
         alike = tuple([operands.index(t) for t in operands])
         key = form, tuple([t.kind for t in operands]), constants, alike
         if (found := self._known.get(key)) is None:
-            found = self._known[key] = Template(form, key[1], constants, alike, self.rules(op))
+            rule = self.rules(op)
+            scale = self.scale_of(op, form, rule)
+            found = self._known[key] = Template(form, key[1], constants, alike, rule, scale=scale)
             self.templates.setdefault(op.name, []).append(found)
             self._add_parts(op, found)
             if operands and None not in constants:
@@ -139,6 +141,8 @@ def with_factors(term: Term, factors: Any) -> Term:
 
 def application(template: Template, operands: Sequence[Term], kinds: Sequence[Kind]) -> list[Term]:
     """The terms of the results of a template on these terms."""
+    if template.scale is not None and _is_scale_of(operands):
+        return [scaled_by(operands[0], template.scale, operands[1])]
     pulled = _pulled(template, operands)
     if pulled is None:
         return [term_of(kind, template, tuple(operands), r) for r, kind in enumerate(kinds)]
@@ -245,13 +249,10 @@ def sequential_results(op: Operation, operands: Sequence[Term], library: Library
         return [term_of(kind, (op.name, object()), tuple(operands), r) for r, kind in enumerate(form.results)]
     if (constants := library.evaluated(op, operands)) is not None:
         return constants
-    scale = library.scale_of(op, form, library.rules(op))
-    if scale is not None and is_scale_of(operands):
-        return [scaled_by(operands[0], scale, operands[1])]
     return application(library.template(op, operands), operands, form.results)
 
 
-def is_scale_of(operands: Sequence[Term]) -> bool:
+def _is_scale_of(operands: Sequence[Term]) -> bool:
     """Whether an operation that may scale does: a constant, or what is scaled already, by a number that is none. Other numbers stay where they
     are; a program that scales later scales what this gave."""
     value, by = operands

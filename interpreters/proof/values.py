@@ -39,6 +39,15 @@ def kind_of(shape: tuple[int, ...] | None, element: str) -> Kind:
     return Kind(shape, element)
 
 
+class Head:
+    """What terms are of: an operation of the sequential program (a `Template`)."""
+
+    def filled(self, other: Any, operands: Sequence[Term]) -> Head | None:
+        """Which of two heads a term of these operands has, where holes of terms of one were filled by operands of the other; None if they are
+        of two operations."""
+        return self if other is self else None
+
+
 @dataclass(eq=False, repr=False)
 class Term:
     """A value of the sequential program, or what an operation of it gives on other values. Interned: compared by identity."""
@@ -159,14 +168,15 @@ def unified(a: Term, b: Term) -> Term | None:
 
 @cache
 def _unified(a: Term, b: Term) -> Term | None:
-    if (a.kind, a.head, a.result, len(a.operands)) != (b.kind, b.head, b.result, len(b.operands)) or not a.operands:
+    if (a.kind, a.result, a.factors, len(a.operands)) != (b.kind, b.result, b.factors, len(b.operands)):
         return None
-    if a.factors != b.factors:
+    if not a.operands or (a.head != b.head and not isinstance(a.head, Head)):
         return None
-    operands = [unified(x, y) for x, y in zip(a.operands, b.operands, strict=True)]
-    if any(x is None for x in operands):
+    unions = [unified(x, y) for x, y in zip(a.operands, b.operands, strict=True)]
+    operands = tuple([x for x in unions if x is not None])
+    if len(operands) < len(unions) or (head := a.head if a.head == b.head else a.head.filled(b.head, operands)) is None:
         return None
-    found = _interned(a.kind, a.head, tuple(x for x in operands if x is not None), a.result, a.factors)
+    found = _interned(a.kind, head, operands, a.result, a.factors)
     found.origin = found.origin or a.origin
     return found
 

@@ -204,12 +204,17 @@ def _function_text(function: Function, axes: Sequence[Axis]) -> str:
     return " + ".join(pieces) or "nothing"
 
 
+MOST_LEAVES = 1 << 12
+"""An addend that is used twice in each step of a recurrence, and never reduced, is of twice as many sums after each."""
+
 _known: dict[tuple[Reduction, tuple[Leaf, ...]], Addend] = {}
 
 
 def addend(reduction: Reduction, leaves: Iterable[Leaf]) -> Addend | None:
     """The interned addend; None if it has everything."""
     ordered = tuple(sorted(leaves, key=lambda leaf: leaf.path))
+    if len(ordered) > MOST_LEAVES:
+        raise Mismatch(f"an addend of over {MOST_LEAVES} sums")
     if all(not leaf.weights.symbols and _is_one(leaf.weights.explicit, [a[2] for a in leaf.axes]) for leaf in ordered):
         return None
     key = (reduction, ordered)

@@ -3,6 +3,7 @@ told from faults."""
 
 from collections.abc import Iterator
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -375,6 +376,17 @@ def test_numbers_near_zero_get_another_last_digit():
     moved = disturbed(value, 2, value.dtype, np.random.default_rng(0)) - value
     assert set(np.round(moved / step)) == {-2, -1, 0, 1, 2}
     assert not disturbed(np.zeros(9, np.float32), 2, value.dtype, np.random.default_rng(0)).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_noise_makes_no_infinity_and_leaves_those_there_are(dtype: str):
+    """A mask is minus infinity or the smallest number: noise that is no number says nothing about rounding."""
+    numbers = np.dtype(dtype)
+    value = np.array([-np.inf, np.inf, 0.0, 1.0, *[ml_dtypes.finfo(numbers).min] * 20], numbers)
+    moved = disturbed(value, 4, numbers, np.random.default_rng(0))
+    assert moved.dtype == numbers
+    assert [*moved[:3]] == [-np.inf, np.inf, 0.0]
+    assert np.isfinite(moved[3:].astype(np.float64)).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])

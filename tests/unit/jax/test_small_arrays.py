@@ -67,3 +67,12 @@ def test_small_arrays_give_what_xla_gives(
         results or [], jax.tree.leaves(jax.jit(function)(*operands)), strict=results is not None
     ):
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_run_again_and_again_is_compiled(monkeypatch: pytest.MonkeyPatch):
+    """Interpreting takes about a microsecond for each element, each time."""
+    monkeypatch.setattr("distir.interpreters.jax.small._COMPILING_SECONDS", 0.0)
+    x, y = (RANDOM.standard_normal((8, 8)).astype(np.float32) for _ in range(2))
+    for _ in range(3):
+        (result,) = run_small("again", lambda a, b: a @ b, [x, y], 192) or ()
+        np.testing.assert_allclose(result, x @ y, rtol=1e-5, atol=1e-5)
