@@ -7,7 +7,8 @@ have the same names, attributes and types and are wired alike.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,7 +22,8 @@ from distir.interpreters.entry import entry_function
 from distir.interpreters.model_names import NAMES, model_name, rename
 from distir.interpreters.shared import Shared
 from distir.interpreters.walk import values_read
-from distir.passes.structure import is_constant, is_stated, unique_symbol
+from distir.interpreters.work import type_bytes
+from distir.passes.structure import argument_attributes, is_constant, is_stated, text, unique_symbol
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,10 @@ class OutlineRepeatsPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         entry = entry_function(op)
-        while (repeat := find_repeat(entry.body.block, self.minimum)) is not None:
-            outline(op, entry.body.block, repeat)
+        parameters = _parameters(entry)
+        while (repeat := find_repeat(_operations(entry.body.block), self.minimum)) is not None:
+            for each in divided(repeat, parameters, self.minimum):
+                outline(op, entry.body.block, each)
 
 
 @dataclass(frozen=True)
@@ -48,14 +52,49 @@ class Repeat:
     runs: tuple[tuple[Operation, ...], ...]
 
 
-def find_repeat(block: Block, minimum: int) -> Repeat | None:
-    """The repeat that covers most operations of a block; None if nothing of `minimum` operations repeats.
+def _operations(block: Block) -> list[Operation]:
+    """What a block computes: constants belong to their users."""
+    return [op for op in block.ops if not is_constant(op) and not isinstance(op, ReturnOp)]
 
-    Constants belong to their users, and a call (it stands for a repeat already) or an
-    operation whose regions use values from outside is never part of one."""
+
+def _parameters(entry: FuncOp) -> set[SSAValue]:
+    ports = zip(entry.body.block.args, argument_attributes(entry), strict=True)
+    return {value for value, attributes in ports if text(attributes, "dist.role", "input") == "parameter"}
+
+
+def divided(repeat: Repeat, parameters: Collection[SSAValue], minimum: int) -> list[Repeat]:
+    """The repeats to outline instead of one: where its runs take the same parameters (an encoder of two views), so that
+    pipeline stages begin inside them, the layers that they mostly consist of, and what is between these."""
+    if not _takes_again(repeat, parameters):
+        return [repeat]
+    unit, found = repeat.runs[0], list[Repeat]()
+    first, end, layers = 0, len(unit), 0
+    todo = [(0, len(unit))]
+    while todo:
+        first, end = todo.pop()
+        if (inner := find_repeat(unit[first:end], minimum)) is not None:
+            begin, length = unit.index(inner.runs[0][0]), len(inner.runs[0])
+            starts = range(begin, begin + len(inner.runs) * length, length)
+            found.append(Repeat(tuple(run[i : i + length] for run in repeat.runs for i in starts)))
+            todo += (first, starts[0]), (starts[-1] + length, end)
+            layers += len(inner.runs) * length
+        elif end - first >= minimum:
+            found.append(Repeat(tuple(run[first:end] for run in repeat.runs)))
+    return found if 2 * layers > len(unit) else [repeat]
+
+
+def _takes_again(repeat: Repeat, parameters: Collection[SSAValue]) -> bool:
+    """Whether most of what a repeat takes of parameters is taken by several of its runs."""
+    times = Counter(value for run in repeat.runs for value in _inputs(run) if value in parameters)
+    return 2 * sum(type_bytes(v.type) for v, n in times.items() if n > 1) > sum(type_bytes(v.type) for v in times)
+
+
+def find_repeat(ops: Sequence[Operation], minimum: int) -> Repeat | None:
+    """The repeat that covers most of these operations; None if nothing of `minimum` operations repeats.
+
+    A call (it stands for a repeat already) or an operation whose regions use values from outside is never part of one."""
     import numpy as np
 
-    ops = [op for op in block.ops if not is_constant(op) and not isinstance(op, ReturnOp)]
     numbers: dict[Hashable, int] = {}
     shared = Shared()
     codes = np.array([numbers.setdefault(token(op, shared), len(numbers)) for op in ops], dtype=np.int64)
