@@ -63,23 +63,22 @@ def _parameters(entry: FuncOp) -> set[SSAValue]:
 
 
 def divided(repeat: Repeat, parameters: Collection[SSAValue], minimum: int) -> list[Repeat]:
-    """The repeats to outline instead of one: where its runs take the same parameters (an encoder of two views), so that
-    pipeline stages begin inside them, the layers that they mostly consist of, and what is between these."""
+    """The repeats to outline instead of one: where its runs take the same parameters (an encoder of two views), the layers that it mostly
+    consists of, so that pipeline stages begin between them."""
     if not _takes_again(repeat, parameters):
         return [repeat]
-    unit, found = repeat.runs[0], list[Repeat]()
-    first, end, layers = 0, len(unit), 0
-    todo = [(0, len(unit))]
-    while todo:
-        first, end = todo.pop()
-        if (inner := find_repeat(unit[first:end], minimum)) is not None:
-            begin, length = unit.index(inner.runs[0][0]), len(inner.runs[0])
-            starts = range(begin, begin + len(inner.runs) * length, length)
-            found.append(Repeat(tuple(run[i : i + length] for run in repeat.runs for i in starts)))
-            todo += (first, starts[0]), (starts[-1] + length, end)
-            layers += len(inner.runs) * length
-        elif end - first >= minimum:
-            found.append(Repeat(tuple(run[first:end] for run in repeat.runs)))
+    unit, found, layers = repeat.runs[0], list[Repeat](), 0
+    between = [(0, len(unit))]
+    while between:
+        start, stop = between.pop()
+        if (inner := find_repeat(unit[start:stop], minimum)) is None:
+            continue
+        length = len(inner.runs[0])
+        first = unit.index(inner.runs[0][0])
+        last = first + len(inner.runs) * length
+        found.append(Repeat(tuple(run[i : i + length] for run in repeat.runs for i in range(first, last, length))))
+        between += (start, first), (last, stop)
+        layers += last - first
     return found if 2 * layers > len(unit) else [repeat]
 
 

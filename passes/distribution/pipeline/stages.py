@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
@@ -176,21 +178,25 @@ class Assignment:
 
     def _in_order(self, ops: Sequence[Operation]) -> list[Operation]:
         """Forward operations in program order, but what takes the parameters of an earlier part again (the other view of a pair, the next chunk of a
-        batch, a step of a recurrence) right behind that part, where what it is made of allows it: a stage has all of what its parameters do."""
+        batch, a step of a recurrence), with what leads to it, right behind that part, where what it is made of allows it: a stage has all of what its
+        parameters do."""
+        takes = [self._taken(op) for op in ops]
+        leads = _leads_to_again(ops, takes)
         first = dict[SSAValue, int]()
         place = dict[Operation, int]()  # those that depend on no parameter have none yet
         moved = set[Operation]()
-        for i, op in enumerate(ops):
-            taken = self._taken(op)
+        for i, (op, taken) in enumerate(zip(ops, takes, strict=True)):
             makers = [v.op for v in values_read(op) if isinstance(v, OpResult) and v.op in place]
             again = bool(taken) and taken <= first.keys()
-            if again or (not taken and not moved.isdisjoint(makers)):
-                place[op] = max([*(first[v] for v in taken), *(place[maker] for maker in makers)])
+            led = (taken or makers) and leads.get(op, i) < i
+            if again or led or (not taken and not moved.isdisjoint(makers)):
+                behind = [first[v] for v in taken] if again else [place[ops[leads[op]]]] if led else []
+                place[op] = max([*behind, *(place[maker] for maker in makers)])
                 moved.add(op)
             elif taken or makers:
                 place[op] = i
             for value in taken:
-                first.setdefault(value, i)
+                first.setdefault(value, place[op])
         for i, op in reversed([*enumerate(ops)]):
             if op not in place:
                 users = [user_of(result, use) for result in op.results for use in result.uses]
@@ -328,6 +334,28 @@ def forward_part(entry: FuncOp, inside: Sequence[Operation]) -> set[Operation]:
         if users:
             first_uses.append(min(users, key=position.__getitem__))
     return _ancestors(first_uses) & set(inside)
+
+
+def _leads_to_again(ops: Sequence[Operation], takes: Sequence[Collection[SSAValue]]) -> dict[Operation, int]:
+    """For what takes parameters again, and does not depend on what took them first, and for all that leads to it (the other view's own first layer):
+    the position of what took them first."""
+    first, found = dict[SSAValue, int](), dict[Operation, int]()
+    behind = dict[Operation, int]()  # what of the first to take parameters an operation depends on: a bit for each position
+    for i, (op, taken) in enumerate(zip(ops, takes, strict=True)):
+        makers = [behind[v.op] for v in values_read(op) if isinstance(v, OpResult) and v.op in behind]
+        behind[op] = reduce(or_, makers, 0)
+        if taken and taken <= first.keys():
+            if not any(behind[op] >> first[v] & 1 for v in taken):
+                found[op] = max(first[v] for v in taken)
+        elif taken:
+            behind[op] |= 1 << i
+        for value in taken:
+            first.setdefault(value, i)
+    for op in reversed(ops):
+        if op in found:
+            for maker in [v.op for v in values_read(op) if isinstance(v, OpResult) and v.op in behind]:
+                found[maker] = min(found.get(maker, found[op]), found[op])
+    return found
 
 
 def _users_among(value: SSAValue, ops: Collection[Operation]) -> list[Operation]:
