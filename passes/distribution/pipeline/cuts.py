@@ -3,7 +3,7 @@ What is balanced is the heaviest part, within reason also the largest: a stage h
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import inf
@@ -39,6 +39,36 @@ def dividing_cuts(weights: Sequence[float], live: LiveBytes, parts: int, slower:
             too_small = bound
         bound = (max(enough, too_small) + most) / 2
     return best
+
+
+def joining_cuts(
+    weights: Sequence[float],
+    first: LiveBytes,
+    last: LiveBytes,
+    begins: Sequence[int],
+    parts: int,
+    slower: float = SLOWER,
+) -> list[int]:
+    """Bounds of parts that begin only where they may, unless other bounds are lighter or more even than is worth that. A parameter is where it is taken
+    first, or where it is taken last."""
+    free = _first_or_last(weights, first, last, parts, slower)
+    if not parts <= len(begins) < len(weights):
+        return free
+    units = list(pairwise([*begins, len(weights)]))
+    firsts, lasts = ([dict(ChainMap(*live[start:stop])) for start, stop in units] for live in (first, last))  # type: ignore
+    bounds = _first_or_last([sum(weights[start:stop]) for start, stop in units], firsts, lasts, parts, slower)
+    joined = [*(begins[i] for i in bounds[:-1]), len(weights)]
+    most, enough = (min(_size_of_largest(first, each), _size_of_largest(last, each)) for each in (joined, free))
+    is_worth = _largest(weights, joined) <= slower * _largest(weights, free)
+    return joined if is_worth and most <= max(enough, EVEN * _size(first) / parts) else free
+
+
+def _first_or_last(weights: Sequence[float], first: LiveBytes, last: LiveBytes, parts: int, slower: float) -> list[int]:
+    bounds = dividing_cuts(weights, first, parts, slower) if parts > 1 else [0, len(weights)]
+    if is_uneven(first, bounds) and first != last:
+        other = dividing_cuts(weights, last, parts, slower)
+        return other if is_more_even(last, other, first, bounds) else bounds
+    return bounds
 
 
 def is_more_even(live: LiveBytes, bounds: Sequence[int], other: LiveBytes, other_bounds: Sequence[int]) -> bool:

@@ -23,6 +23,7 @@ from distir.passes.distribution.batch.entry_axis import BatchAxis, axis_of_entry
 from distir.passes.distribution.batch.localize import Localizer
 from distir.passes.distribution.inline import erase_unreached, inline_calls
 from distir.passes.distribution.pipeline.cuts import SLOWER
+from distir.passes.distribution.pipeline.opened_calls import OpenedCalls
 from distir.passes.distribution.pipeline.split_backward import split_backward
 from distir.passes.distribution.pipeline.split_updates import SplitUpdates
 from distir.passes.distribution.pipeline.stages import (
@@ -55,7 +56,7 @@ def cut_into_stages(
     slower: float = SLOWER,
 ) -> BatchAxis:
     """Rewrites the entry into calls of stage functions. Calls that hide a boundary of the batch axis, or of a stage where
-    there are fewer calls than stages, are inlined first; with `whole_layers`, the latter raises CutsLayers. The loop over microbatches `gathers` or not (`follow_batch`); where it `splits`, what no other stage waits for
+    there are fewer calls than stages, are inlined first; those in which too many parameters are taken again are calls for each stage instead; with `whole_layers`, the latter raises CutsLayers. The loop over microbatches `gathers` or not (`follow_batch`); where it `splits`, what no other stage waits for
     of the backward part is a phase of its own. Stages may be `slower` for parameters to be even (`dividing_cuts`). Returns the batch axis of the entry as it was."""
     cuts: Cuts = {}
     calls_first(module)  # every function that is called has a body
@@ -74,6 +75,18 @@ def cut_into_stages(
             raise CutsLayers(error.operations, stages) from None
         inline_calls(module, entry)
         axis = axis_of_entry(module, entry, batch, shards, gathers)
+        assignment = Assignment(entry, axis, stages, weigh, cuts, slower)
+    if hiding := assignment.hiding(stages):
+        opened = OpenedCalls(module)
+        opened.open(hiding)
+        axis = axis_of_entry(module, entry, batch, shards, gathers)
+        opened.close(Assignment(entry, axis, stages, weigh, {}, slower).groups)
+        erase_unreached(module, entry.sym_name.data)
+        axis, cuts, weigh = (
+            axis_of_entry(module, entry, batch, shards, gathers),
+            {},
+            stage_weights(module, machine, max(1, rows)),
+        )
         assignment = Assignment(entry, axis, stages, weigh, cuts, slower)
     updates = SplitUpdates(module)
     while straddling := assignment.straddling():

@@ -8,7 +8,7 @@ parameters, and what joins addends of several stages runs with them, once. No op
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -26,7 +26,7 @@ from distir.interpreters.walk import values_read
 from distir.interpreters.work import type_bytes
 from distir.passes.distribution.batch.batch_axis import Phase
 from distir.passes.distribution.batch.entry_axis import BatchAxis
-from distir.passes.distribution.pipeline.cuts import SLOWER, dividing_cuts, is_more_even, is_uneven
+from distir.passes.distribution.pipeline.cuts import EVEN, SLOWER, is_more_even, joining_cuts
 from distir.passes.structure import (
     argument_attributes,
     is_constant_expression,
@@ -83,6 +83,8 @@ class Assignment:
         self.groups: dict[Operation, Group] = {}
         self.home: dict[SSAValue, int] = {}
         self._joined: set[Operation] = set()
+        self._joining: set[Operation] = set()
+        """Where stages rather do not begin: what takes the same parameters is before these."""
         self._available: dict[SSAValue, set[int]] = defaultdict(set)
         ports = zip(entry.body.block.args, argument_attributes(entry), strict=True)
         self._parameters: set[SSAValue] = {
@@ -118,12 +120,8 @@ class Assignment:
             raise TooManyStages(len(ops), stages)
         first, last = self._held(ops), self._held(ops[::-1])[::-1]
         if len(ops) not in cuts:
-            weights = [weigh(op) for op in ops]
-            bounds = dividing_cuts(weights, first, stages, slower) if stages > 1 else [0, len(ops)]
-            if is_uneven(first, bounds) and first != last:
-                other = dividing_cuts(weights, last, stages, slower)
-                bounds = other if is_more_even(last, other, first, bounds) else bounds
-            cuts[len(ops)] = bounds
+            begins = [i for i, op in enumerate(ops) if op not in self._joining]
+            cuts[len(ops)] = joining_cuts([weigh(op) for op in ops], first, last, begins, stages, slower)
         bounds = cuts[len(ops)]
         stage_of_op = [stage for stage, (start, stop) in enumerate(pairwise(bounds)) for _ in range(start, stop)]
         if is_more_even(last, bounds, first, bounds):
@@ -178,30 +176,36 @@ class Assignment:
 
     def _in_order(self, ops: Sequence[Operation]) -> list[Operation]:
         """Forward operations in program order, but what takes the parameters of an earlier part again (the other view of a pair, the next chunk of a
-        batch, a step of a recurrence), with what leads to it, right behind that part, where what it is made of allows it: a stage has all of what its
-        parameters do."""
+        batch, a step of a recurrence) right behind that part, where what it is made of allows it, and what leads to it before that: a stage has all of
+        what its parameters do."""
         takes = [self._taken(op) for op in ops]
-        leads = _leads_to_again(ops, takes)
+        again = _taking_again(ops, takes)
+        leads = _leading(ops, again)
         first = dict[SSAValue, int]()
         place = dict[Operation, int]()  # those that depend on no parameter have none yet
         moved = set[Operation]()
         for i, (op, taken) in enumerate(zip(ops, takes, strict=True)):
             makers = [v.op for v in values_read(op) if isinstance(v, OpResult) and v.op in place]
-            again = bool(taken) and taken <= first.keys()
-            led = (taken or makers) and leads.get(op, i) < i
-            if again or led or (not taken and not moved.isdisjoint(makers)):
-                behind = [first[v] for v in taken] if again else [place[ops[leads[op]]]] if led else []
+            is_again = bool(taken) and taken <= first.keys()
+            is_led = bool(taken or makers) and leads.get(op, i) < i
+            if is_again or is_led or (not taken and not moved.isdisjoint(makers)):
+                behind = [first[v] for v in taken] if is_again else [place[ops[leads[op]]] - 1] if is_led else []
                 place[op] = max([*behind, *(place[maker] for maker in makers)])
                 moved.add(op)
             elif taken or makers:
-                place[op] = i
+                place[op] = 2 * i
             for value in taken:
                 first.setdefault(value, place[op])
         for i, op in reversed([*enumerate(ops)]):
             if op not in place:
                 users = [user_of(result, use) for result in op.results for use in result.uses]
-                place[op] = min([i, *(place[user] for user in users if user in place)])
-        return sorted(ops, key=place.__getitem__)
+                place[op] = min([2 * i, *(place[user] for user in users if user in place)])
+        ordered = sorted(ops, key=place.__getitem__)
+        position = {op: i for i, op in enumerate(ordered)}
+        for op, i in again.items():
+            if place[op] == place[ops[i]]:
+                self._joining.update(ordered[position[ops[i]] + 1 : position[op] + 1])
+        return ordered
 
     def _put(self, op: Operation, group: Group) -> None:
         self.groups[op] = group
@@ -283,6 +287,30 @@ class Assignment:
                     wanted[value.op] |= stages
         return settled
 
+    def hiding(self, stages: int) -> list[CallOp]:
+        """Where a stage has over `EVEN` times its share of the parameters: the forward calls that take so many by themselves, the same as others
+        that they do not depend on. A stage should begin inside them."""
+        share = EVEN * sum(type_bytes(v.type) for v in self._forward_parameters) / stages
+        held = Counter[int]()
+        for value in self._forward_parameters:
+            held[self.home[value]] += type_bytes(value.type)
+        if max(held.values(), default=0) <= share:
+            return []
+        ops = [op for op in self.ops if op in self.groups and self.groups[op].phase == FORWARD]
+        takes = [self._taken(op) for op in ops]
+        large = {
+            op
+            for op, taken in zip(ops, takes, strict=True)
+            if isinstance(op, CallOp) and sum(type_bytes(v.type) for v in taken) > share
+        }
+        again = [{op, ops[i]} for op, i in _taking_again(ops, takes).items() if large.issuperset((op, ops[i]))]
+        found = set[Operation]().union(*again)
+        return [op for op in ops if isinstance(op, CallOp) and op in found]
+
+    @property
+    def _forward_parameters(self) -> list[SSAValue]:
+        return [v for v in self.entry.body.block.args if self._is_parameter(v) and v in self._forward_homes]
+
     def straddling(self) -> dict[CallOp, Mapping[int, int]]:
         """Calls behind the forward part that take parameters of several stages (the updates of a repeated layer through which a boundary goes, after
         the loop or, of one microbatch, in it), and the stages of these operands. What the forward part has brought to a backward call's stage is there."""
@@ -336,11 +364,12 @@ def forward_part(entry: FuncOp, inside: Sequence[Operation]) -> set[Operation]:
     return _ancestors(first_uses) & set(inside)
 
 
-def _leads_to_again(ops: Sequence[Operation], takes: Sequence[Collection[SSAValue]]) -> dict[Operation, int]:
-    """For what takes parameters again, and does not depend on what took them first, and for all that leads to it (the other view's own first layer):
-    the position of what took them first."""
+def _taking_again(ops: Sequence[Operation], takes: Sequence[Collection[SSAValue]]) -> dict[Operation, int]:
+    """For what takes parameters again, and does not depend on what took them first (a layer of the other view): the position of what did."""
     first, found = dict[SSAValue, int](), dict[Operation, int]()
-    behind = dict[Operation, int]()  # what of the first to take parameters an operation depends on: a bit for each position
+    behind = dict[
+        Operation, int
+    ]()  # what of the first to take parameters an operation depends on: a bit for each position
     for i, (op, taken) in enumerate(zip(ops, takes, strict=True)):
         makers = [behind[v.op] for v in values_read(op) if isinstance(v, OpResult) and v.op in behind]
         behind[op] = reduce(or_, makers, 0)
@@ -351,9 +380,15 @@ def _leads_to_again(ops: Sequence[Operation], takes: Sequence[Collection[SSAValu
             behind[op] |= 1 << i
         for value in taken:
             first.setdefault(value, i)
+    return found
+
+
+def _leading(ops: Sequence[Operation], places: Mapping[Operation, int]) -> dict[Operation, int]:
+    """Operations with places, and all that leads to them (the other view's own first layer)."""
+    found = dict(places)
     for op in reversed(ops):
         if op in found:
-            for maker in [v.op for v in values_read(op) if isinstance(v, OpResult) and v.op in behind]:
+            for maker in [v.op for v in values_read(op) if isinstance(v, OpResult)]:
                 found[maker] = min(found.get(maker, found[op]), found[op])
     return found
 
