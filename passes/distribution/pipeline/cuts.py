@@ -3,7 +3,7 @@ What is balanced is the heaviest part, within reason also the largest: a stage h
 
 from __future__ import annotations
 
-from collections import ChainMap, Counter
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import inf
@@ -55,7 +55,7 @@ def joining_cuts(
     if not parts <= len(begins) < len(weights):
         return free
     units = list(pairwise([*begins, len(weights)]))
-    firsts, lasts = ([dict(ChainMap(*live[start:stop])) for start, stop in units] for live in (first, last))  # type: ignore
+    firsts, lasts = ([_together(live[start:stop]) for start, stop in units] for live in (first, last))
     bounds = _first_or_last([sum(weights[start:stop]) for start, stop in units], firsts, lasts, parts, slower)
     joined = [*(begins[i] for i in bounds[:-1]), len(weights)]
     most, enough = (min(_size_of_largest(first, each), _size_of_largest(last, each)) for each in (joined, free))
@@ -90,7 +90,11 @@ def _size_of_largest(live: LiveBytes, bounds: Sequence[int]) -> int:
 
 
 def _size(live: LiveBytes) -> int:
-    return sum({what: size for each in live for what, size in each.items()}.values())
+    return sum(_together(live).values())
+
+
+def _together(live: LiveBytes) -> dict[Any, int]:
+    return {what: size for each in live for what, size in each.items()}
 
 
 def _reach(live: LiveBytes, stops: int, most: float) -> np.ndarray:

@@ -50,7 +50,7 @@ class OpenedCalls:
         table = functions(self.module)
         for call in calls:
             body = table[call.callee.string_value()].body.block
-            arguments = dict(zip(body.args, call.operands, strict=True))
+            arguments: dict[SSAValue, SSAValue] = dict(zip(body.args, call.operands, strict=True))
             own = [op for op in body.ops if not isinstance(op, ReturnOp)]
             copies = inline_call(call, table[call.callee.string_value()])
             self._opened.append(_Opened(dict(call.attributes), arguments, dict(zip(own, copies, strict=True))))

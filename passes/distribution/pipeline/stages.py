@@ -364,7 +364,7 @@ def forward_part(entry: FuncOp, inside: Sequence[Operation]) -> set[Operation]:
     return _ancestors(first_uses) & set(inside)
 
 
-def _taking_again(ops: Sequence[Operation], takes: Sequence[Collection[SSAValue]]) -> dict[Operation, int]:
+def _taking_again(ops: Sequence[Operation], takes: Sequence[set[SSAValue]]) -> dict[Operation, int]:
     """For what takes parameters again, and does not depend on what took them first (a layer of the other view): the position of what did."""
     first, found = dict[SSAValue, int](), dict[Operation, int]()
     behind = dict[
