@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distir.dialects.errors import DistirError
-from distir.passes.distribution.pipeline.cuts import EVEN, SLOWER, balanced_cuts, dividing_cuts
+from distir.passes.distribution.pipeline.cuts import EVEN, SLOWER, balanced_cuts, dividing_cuts, joining_cuts
 from distir.passes.distribution.pipeline.tasks import Task, steps
 
 ORIGINAL = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "paper" / "pipedream.py"))
@@ -93,6 +93,28 @@ def test_what_several_parts_take_each_of_them_holds() -> None:
     weights = [1, 3, 3, 3, 9]
     assert dividing_cuts(weights, table_and_layers, 2) == [0, 4, 5]  # 10 | 9; held: 17 | 8
     assert dividing_cuts(weights, table_and_layers, 2, inf) == [0, 3, 5]  # 7 | 12; held: 14 | 11
+
+
+@given(st.data())
+def test_parts_begin_where_they_may_unless_that_costs(data: st.DataObject):
+    """Against all cuts: what begins elsewhere is lighter by more than is allowed than the lightest cut that does not, or holds less."""
+    weights = data.draw(st.lists(st.integers(1, 20), min_size=1, max_size=8))
+    parts = data.draw(st.integers(1, len(weights)))
+    begins = [0, *sorted(data.draw(st.sets(st.integers(1, len(weights)))) - {len(weights)})]
+    live = by_themselves([0] * len(weights))
+    bounds = joining_cuts(weights, live, live, begins, parts)
+    every_cut = [(0, *inner, len(weights)) for inner in combinations(range(1, len(weights)), parts - 1)]
+    joined = [max(loads(weights, cut)) for cut in every_cut if set(cut[:-1]) <= set(begins)]
+    lightest = min(max(loads(weights, cut)) for cut in every_cut)
+    assert set(bounds[:-1]) <= set(begins) or not joined or min(joined) > SLOWER * lightest
+    assert max(loads(weights, bounds)) <= SLOWER * lightest
+
+
+def test_both_views_of_a_layer_are_on_one_stage():
+    """Three layers of two views: of equal ones 4 | 2 is a third slower than 3 | 3; where the second view of one takes little, 30 | 21 hardly is than 29 | 22."""
+    taken = [{"a": 1}, {}, {"b": 1}, {}, {"c": 1}, {}]
+    assert joining_cuts([1] * 6, taken, taken, [0, 2, 4], 2) == [0, 3, 6]
+    assert joining_cuts([10, 10, 9, 1, 10, 11], taken, taken, [0, 2, 4], 2) == [0, 4, 6]
 
 
 # --- schedules ---

@@ -1,0 +1,23 @@
+// RUN: distir-opt %s -p outline-repeats | filecheck %s
+
+// Of two encoders each has its parameters: one function does for both.
+
+// CHECK:      [[V0:%.*]] = func.call @layer(%x, %v, %w)
+// CHECK-NEXT: [[V1:%.*]] = func.call @layer(%y, %t, %u)
+// CHECK-NEXT: func.return [[V0]], [[V1]]
+
+func.func @main(%x: tensor<4xf32>, %y: tensor<4xf32>,
+                %v: tensor<4xf32> {dist.role = "parameter"}, %t: tensor<4xf32> {dist.role = "parameter"},
+                %w: tensor<4xf32> {dist.role = "parameter"}, %u: tensor<4xf32> {dist.role = "parameter"}) -> (tensor<4xf32>, tensor<4xf32>) {
+  %0 = "aten.mul.Tensor"(%x, %v) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %1 = "aten.tanh"(%0) : (tensor<4xf32>) -> tensor<4xf32>
+  %2 = "aten.mul.Tensor"(%1, %w) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %3 = "aten.tanh"(%2) : (tensor<4xf32>) -> tensor<4xf32>
+  %4 = "aten.relu"(%3) : (tensor<4xf32>) -> tensor<4xf32>
+  %5 = "aten.mul.Tensor"(%y, %t) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %6 = "aten.tanh"(%5) : (tensor<4xf32>) -> tensor<4xf32>
+  %7 = "aten.mul.Tensor"(%6, %u) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %8 = "aten.tanh"(%7) : (tensor<4xf32>) -> tensor<4xf32>
+  %9 = "aten.relu"(%8) : (tensor<4xf32>) -> tensor<4xf32>
+  func.return %4, %9 : tensor<4xf32>, tensor<4xf32>
+}
