@@ -28,7 +28,8 @@ from distir.passes.structure import argument_attributes, is_constant, is_stated,
 
 @dataclass(frozen=True)
 class OutlineRepeatsPass(ModulePass):
-    """Outlines repeated runs of at least `minimum` operations in the entry function.
+    """Outlines repeated runs of at least `minimum` operations in the entry function. Where runs take the same parameters
+    (an encoder of two views) and mostly consist of repeated layers, these are outlined instead, so that pipeline stages begin between them.
 
     Requires: level 1 or 2, straight-line code. Ensures: equal semantics; each repeated run is a `func.call`. Keeps all
     `dist.*` attributes of operations."""

@@ -17,8 +17,9 @@ from xdsl.passes import ModulePass
 class PipelineStagesPass(ModulePass):
     """Cuts the forward part, in program order (what takes a layer's parameters again is put beside what took them first), into `stages` parts
     of balanced cost on `machine`, or `virtual` times as many, of which each rank of the pipeline then has so many; backward operations and
-    updates follow the values and parameters they need. Where a stage has over 1.2 times its share of the parameters, stages may be up to a
-    tenth slower for it to have less; with `divide`, as slow as it takes.
+    updates follow the values and parameters they need. Stages begin inside a call only where others take the same parameters, too many for
+    one stage. Where a stage has over 1.2 times its share of the parameters, stages may be up to a tenth slower for it to have less; with
+    `divide`, as slow as it takes.
 
     Requires: rules on ops (level 2, no mesh). Ensures: the entry only calls `@forward_p`, `@backward_p`, `@update_p`
     (and `@before_p` for what does not depend on the batch); each call carries `dist.stage` and `dist.phase`. Equal
