@@ -288,8 +288,8 @@ class Assignment:
         return settled
 
     def hiding(self, stages: int) -> list[CallOp]:
-        """Where a stage has over `EVEN` times its share of the parameters: the forward calls that take so many by themselves, the same as others
-        that they do not depend on. A stage should begin inside them."""
+        """Where a stage has over `EVEN` times its share of the parameters: the forward calls that take so many by themselves, of which others that do
+        not depend on them take some as well. A stage should begin inside them."""
         share = EVEN * sum(type_bytes(v.type) for v in self._forward_parameters) / stages
         held = Counter[int]()
         for value in self._forward_parameters:
@@ -298,14 +298,12 @@ class Assignment:
             return []
         ops = [op for op in self.ops if op in self.groups and self.groups[op].phase == FORWARD]
         takes = [self._taken(op) for op in ops]
-        large = {
+        again = {each for op, i in _taking_again(ops, takes).items() for each in (op, ops[i])}
+        return [
             op
             for op, taken in zip(ops, takes, strict=True)
-            if isinstance(op, CallOp) and sum(type_bytes(v.type) for v in taken) > share
-        }
-        again = [{op, ops[i]} for op, i in _taking_again(ops, takes).items() if large.issuperset((op, ops[i]))]
-        found = set[Operation]().union(*again)
-        return [op for op in ops if isinstance(op, CallOp) and op in found]
+            if isinstance(op, CallOp) and op in again and sum(type_bytes(v.type) for v in taken) > share
+        ]
 
     @property
     def _forward_parameters(self) -> list[SSAValue]:
