@@ -72,8 +72,8 @@ def refuse_memory(
     for site in [*decisions.sites, None]:
         surroundings.restore(start)
         function.put_left(left)
-        if site is None:
-            surroundings.go_far()
+        if site is None and not surroundings.go_far() and not any(left):
+            break  # the next runs were tried
         decisions.flipped = site
         for _ in range(2):  # what a run decides may show in the next
             same("a later run", f"which a later run {'reads' if site is None else f'decides by ({place(site)})'}")

@@ -51,6 +51,10 @@ class TracedFunction:
     keeps: Sequence[object] = ()
     remembering: Remembering | None = None
 
+    def original(self, tensor: Tensor) -> Tensor:
+        """The parameter or buffer that a tensor stood for to the end of the last run; the tensor itself if it stood for none."""
+        return tensor if self.remembering is None else self.remembering.stood_for.get(id(tensor), tensor)
+
     def leftovers(self) -> list[str]:
         """What the last run left in optimizers beside the tensors that they remember."""
         memories = () if self.remembering is None else self.remembering.memories
@@ -95,6 +99,7 @@ class Remembering:
         self.parameters: dict[str, Tensor] = dict(parameters or {})
         self.buffers: dict[str, Tensor] = {}
         self.substitutes: Tensors = {}
+        self.stood_for: dict[int, Tensor] = {}
         seen: set[int] = set()
         for prefix, module in modules.items():
             for role, found in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
@@ -137,6 +142,10 @@ class Remembering:
             found |= {(self._state_name(number, n), "state"): t for n, t in memory.now().items()}
         return found
 
+    def _originals(self) -> Results:
+        parameters = {(name, "parameter"): tensor for name, tensor in self.parameters.items()}
+        return parameters | {(name, "buffer"): tensor for name, tensor in self.buffers.items()}
+
     def _state_name(self, number: int, name: str) -> str:
         """The name, with the optimizer's number before it where an optimizer before has it too."""
         taken = any(each.name == name for memory in self.memories[:number] for each in memory.tensors)
@@ -154,7 +163,13 @@ class Remembering:
                 own = {name for name, _ in results}
                 if taken := own & {*self.parameters, *self.buffers}:
                     results = {(f"output.{n}" if n in taken else n, role): t for (n, role), t in results.items()}
-                return results | self._updates()
+                updates = self._updates()
+                self.stood_for = {
+                    id(updates[key]): original
+                    for key, original in self._originals().items()
+                    if updates.get(key) is self.substitutes[key[0]]
+                }
+                return results | updates
 
         keeps = [*self.modules.values(), *(memory.optimizer for memory in self.memories), *self.also]
         return TracedFunction(self.name, self.ports(), run, eager or body, keeps, self)

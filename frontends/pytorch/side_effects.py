@@ -11,6 +11,7 @@ import random
 import sys
 import threading
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any, cast
@@ -34,22 +35,19 @@ Contents = list[dict[Any, Any]]
 
 
 class Surroundings:
-    """What the objects were when this was made."""
+    """What the objects were when this was made. `original` says which tensor of theirs it is that a tensor stood for in the last run."""
 
-    def __init__(self, objects: Sequence[object]) -> None:
+    def __init__(self, objects: Sequence[object], original: Callable[[Tensor], Tensor] = lambda tensor: tensor) -> None:
         self._caches: list[Any] = []
         self._places = list(_places(objects, self._caches))
-        self._before = self.state()
+        self._original = original
+        self._before = self._last = self.state()
         self._found: list[tuple[int, Any]] = []
         self._grew = False
-        self._marks = self._marked()
 
     def state(self) -> Contents:
         """What the objects are now, for `restore`."""
         return [dict(place.items()) for place in self._places]
-
-    def _marked(self) -> list[dict[Any, object]]:
-        return [{key: _mark(value) for key, value in each.items()} for each in self.state()]
 
     def changes(self) -> list[str]:
         """What is not as it was before the last run, in words. Tensors that were left are others from now on (`like_left`)."""
@@ -60,43 +58,60 @@ class Surroundings:
         return [self._places[number].named(key) for number, key in self._found if self._places[number].is_position]
 
     def only_numbers(self) -> bool:
-        """Whether the last `changes` were of numbers that are watched, and of tensors in the place of tensors."""
+        """Whether the last `changes` were of numbers that are watched, and of tensors in the place of tensors like them."""
         return not self._grew
 
     def _changed(self) -> list[tuple[int, Any]]:
         self._found = found = list[tuple[int, Any]]()
-        marks = self._marked()
         self._grew = False
-        for number in range(len(self._places)):
-            then, now = self._marks[number], marks[number]
+        for number, (place, then) in enumerate(zip(self._places, self._last, strict=True)):
+            now = dict(place.items())
             for key in {**then, **now}:
-                if then.get(key) != now.get(key):
+                if key not in then or key not in now or not self._is_same(then[key], now[key]):
                     found.append((number, key))
+                elif _mark(then[key]) != _mark(now[key]):  # what stands for it
+                    place[key] = then[key]
         for number, key in found:
-            place = self._places[number]
+            place, then = self._places[number], self._last[number].get(key)
             value = dict(place.items()).get(key)
-            self._grew |= not _are_watched(value) and not (isinstance(value, Tensor) and key in self._marks[number])
+            self._grew |= not _are_watched(value) and not _are_alike(value, then)
             if isinstance(value, Tensor):
-                place[key] = like_left(value)
-        self._marks = self._marked()
+                original = self._original(value)
+                place[key] = like_left(value) if original is value else original
+        self._last = self.state()
         return found
+
+    def _is_same(self, then: Any, now: Any) -> bool:
+        """Whether a value is what it was: itself, or made anew of the same."""
+        if _mark(then) == _mark(now):
+            return True
+        if isinstance(then, Tensor) and isinstance(now, Tensor):
+            return self._original(now) is then
+        if isinstance(then, weakref.ref) and isinstance(now, weakref.ref):
+            return then() is not None and self._is_same(then(), now())
+        if type(then) is type(now) and isinstance(then, list | tuple):
+            pair = cast("tuple[list[Any], list[Any]]", (then, now))
+            return len(pair[0]) == len(pair[1]) and all(map(self._is_same, *pair))
+        return False
 
     def watch(self, decisions: Decisions) -> None:
         """Numbers that are not what they were at first tell from now on what is decided by them."""
         for place, key, _, now in self._moved():
             place[key] = _each(lambda number: decisions.watched(plain(number)), now)
 
-    def go_far(self) -> None:
-        """Numbers are what they would be after many more runs, lists that grow are long, and those that shrink are empty."""
+    def go_far(self) -> bool:
+        """Numbers are what they would be after many more runs, lists that grow are long, and those that shrink are empty. Whether
+        there are any."""
 
         def far(now: Any, then: Any) -> Any:
             value = plain(now) + (plain(now) - plain(then)) * FAR
             return now.decisions.watched(value) if is_watched(now) else value
 
-        for place, key, then, now in self._moved():
+        moved = list(self._moved())
+        for place, key, then, now in moved:
             place[key] = _each(far, now, then)
-        for place, before in zip(self._places, self._before, strict=True):
-            place.go_far(len(before))
+        went = [place.go_far(len(before)) for place, before in zip(self._places, self._before, strict=True)]
+        return bool(moved) or any(went)
 
     def _moved(self) -> Iterator[tuple[_Place, Any, Any, Any]]:
         """Place, key, and the numbers, or tuples of numbers, that are not what they were."""
@@ -115,7 +130,7 @@ class Surroundings:
             now = dict(place.items())
             if list(now) != list(before) or any(now[key] is not before[key] for key in before):
                 place.restore(before)
-        self._marks = self._marked()
+        self._last = self.state()
 
 
 def like_left(value: Any) -> Any:
@@ -175,12 +190,15 @@ class _Place:
         else:
             mapping[key] = value
 
-    def go_far(self, before: int) -> None:
-        """A list that has more entries than `before` has many more, one that has fewer has none."""
-        if isinstance(self._owner, list | deque) and len(self._owner) > before:
+    def go_far(self, before: int) -> bool:
+        """A list that has more entries than `before` has many more, one that has fewer has none. Whether it is one of them."""
+        if not isinstance(self._owner, list | deque) or len(self._owner) == before:
+            return False
+        if len(self._owner) > before:
             self._owner.extend([self._owner[-1]] * _MANY)
-        elif isinstance(self._owner, list | deque) and len(self._owner) < before:
+        else:
             self._owner.clear()
+        return True
 
     def restore(self, before: dict[Any, Any]) -> None:
         mapping = self._mapping()
@@ -246,9 +264,11 @@ class _Members(_Place):
     def __setitem__(self, key: Any, value: Any) -> None:
         """What is here cannot be replaced."""
 
-    def go_far(self, before: int) -> None:
-        if isinstance(self._owner, set) and len(cast("set[Any]", self._owner)) > before:
-            cast("set[Any]", self._owner).update(range(-_MANY, 0))
+    def go_far(self, before: int) -> bool:
+        if not isinstance(self._owner, set) or len(cast("set[Any]", self._owner)) <= before:
+            return False
+        cast("set[Any]", self._owner).update(range(-_MANY, 0))
+        return True
 
     def restore(self, before: dict[Any, Any]) -> None:
         if isinstance(self._owner, set):
@@ -269,8 +289,9 @@ class _Position(_Members):
     def items(self) -> list[tuple[Any, Any]]:
         return [("", _position(self._owner))]
 
-    def go_far(self, before: int) -> None:
+    def go_far(self, before: int) -> bool:
         """It goes on by itself."""
+        return False
 
     def restore(self, before: dict[Any, Any]) -> None:
         """It does not go back."""
@@ -436,6 +457,11 @@ def _are_numbers(a: Any, b: Any) -> bool:
 
 def _are_watched(value: Any) -> bool:
     return any(map(is_watched, cast("tuple[Any, ...]", value))) if isinstance(value, tuple) else is_watched(value)
+
+
+def _are_alike(a: Any, b: Any) -> bool:
+    """Whether both are tensors of one shape and type."""
+    return isinstance(a, Tensor) and isinstance(b, Tensor) and (a.shape, a.dtype) == (b.shape, b.dtype)
 
 
 def _each(function: Callable[..., Any], *values: Any) -> Any:

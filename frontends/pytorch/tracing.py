@@ -86,7 +86,7 @@ def trace(function: TracedFunction) -> ModuleOp:
 
 def _traced_alone(function: TracedFunction, ports: Sequence[Port]) -> tuple[fx.GraphModule, list[Key]]:
     """The graph of one run, which is that of every other."""
-    surroundings = Surroundings(function.keeps)
+    surroundings = Surroundings(function.keeps, function.original)
     try:
         graph, keys = _traced_function(function, ports)
         refuse_memory(function, surroundings, graph, lambda: _traced_function(function, ports)[0])

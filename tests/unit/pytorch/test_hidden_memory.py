@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from distir.dialects.errors import DistirError
 from distir.frontends import eager
 from distir.frontends.eager import check_imported, verify_against_eager
-from distir.frontends.pytorch import import_step, training_step, written_step
+from distir.frontends.pytorch import import_step, tracing, training_step, written_step
 from tests.unit.pytorch_cases.registry import classes, mlp
 
 
@@ -288,6 +289,80 @@ def test_a_step_that_seeds_its_draws_draws_the_same_each_time() -> None:
 
     with pytest.raises(DistirError, match=r"seeds PyTorch's generator \(torch.manual_seed\)"):
         import_step(written_step(output, model), classes()[:1])
+
+
+class Leaving(nn.Module):
+    """A layer that leaves what `left` says: its weight, and a list of it made anew, its input, or nothing."""
+
+    def __init__(self, left: str) -> None:
+        super().__init__()
+        self.left, self.layer = left, nn.Linear(6, 3).double()
+        self.weights, self.seen = [self.layer.weight], None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.left == "weight":
+            self.seen = self.seen if self.seen is not None else self.layer.weight
+            self.weights = [self.layer.weight]
+            return F.linear(x, self.seen + self.weights[0], self.layer.bias)
+        if self.left == "input":
+            self.seen = x
+        return self.layer(x)
+
+
+class Recurrence(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(6, 3, batch_first=True).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x[:, None])[0][:, -1]
+
+
+@pytest.mark.parametrize(
+    ("make", "traces"),
+    [
+        (Recurrence, 1),
+        *((functools.partial(Leaving, left), n) for left, n in (("nothing", 1), ("weight", 2), ("input", 2))),
+    ],
+)
+def test_what_cannot_differ_is_not_traced_again(
+    make: Callable[[], nn.Module], traces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A parameter that a run leaves is the parameter in the next; what a run leaves and the next does not read is left by all."""
+    torch.manual_seed(0)
+    traced: list[object] = []
+    monkeypatch.setattr(tracing, "make_fx", lambda run, *args, **how: traced.append(run) or make_fx(run, *args, **how))
+    model = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    module = import_step(training_step(model, F.cross_entropy, optimizer, example_args=classes()))
+    assert len(traced) == traces
+    assert check_imported(module).startswith("two steps")
+
+
+class Delayed(nn.Module):
+    """What a buffer was before the step is read by the next, as a tensor or by its shape only."""
+
+    def __init__(self, *, grows: bool) -> None:
+        super().__init__()
+        self.grows = grows
+        self.register_buffer("mean", torch.ones(()).double())
+        self.last = torch.ones(()).double() if not grows else torch.ones(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.grows:
+            self.last = torch.ones(len(self.last) + 1)
+            return x if len(self.last) < 5 else 2 * x
+        x = x * self.last
+        self.last, self.mean = self.mean, x.detach().mean()
+        return x
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_what_a_buffer_was_is_no_buffer(grows: bool) -> None:
+    model = nn.Sequential(nn.Linear(6, 3).double(), Delayed(grows=grows))
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    with pytest.raises(DistirError, match=r"changes .*last, which "):
+        import_step(training_step(model, F.cross_entropy, optimizer, example_args=classes()))
 
 
 @functools.lru_cache
