@@ -291,13 +291,13 @@ def abstract_operator(op: Operation, operands: Sequence[MixedValue]) -> Sequence
         types = function_of(meaning.types)(op, [type_of(value) for value in operands if value is not None])
         return [None if isinstance(type_, NoneType) else type_ for type_ in types]
     declared = [abstract(result.type) for result in op.results]
-    holds = _declaration_holds(op, operands)
     if isinstance(op, OnnxOperation) and not op.regions:
         from distir.interpreters.onnx.types import infer_types
 
         inferred = infer_types(op, operands)
-        return [_refined(i, d) for i, d in zip(inferred, declared, strict=True)] if holds else inferred
-    if not holds:
+        is_declared = _declaration_holds(op, operands)
+        return [_refined(i, d) for i, d in zip(inferred, declared, strict=True)] if is_declared else inferred
+    if not _declaration_holds(op, operands):
         raise DistirError(f"{op.name} has no type inference: it cannot have other operand types than those declared")
     return declared
 

@@ -2,8 +2,8 @@
 comes the disagreement in words, or None. onnx's own inference of types (1.23.2) does not compare them: without this
 check a program that cannot run has types, and rules are looked for at shapes at which nothing runs."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import zip_longest
 from math import prod
 from typing import TypeAlias
@@ -110,14 +110,21 @@ def _compared(shape: Shape, dims: str, place: int, known: dict[str, int]) -> Ite
         yield f"operand {place} of {len(shape)} dims is not [{', '.join(dims.split())}]"
         return
     for word, extent in zip(words, shape, strict=True):
-        times, name = re.fullmatch(r"(?:(\d+)\*)?(.*)", word).groups()  # pyright: ignore[reportOptionalMemberAccess]
+        times, name = _multiple(word)
         if extent < 0:
             continue
-        one, left = divmod(extent, int(times or 1))
+        one, left = divmod(extent, times)
         if left:
             yield f"{extent} in operand {place} are not {word}"
         elif known.setdefault(name, one) != one:
             yield f"operand {place} is for {one} {name}, and there are {known[name]}"
+
+
+@cache
+def _multiple(word: str) -> tuple[int, str]:
+    """How many times what: `4*hidden`, `hidden`."""
+    times, _, name = word.rpartition("*")
+    return int(times or 1), name
 
 
 # --- convolutions ---

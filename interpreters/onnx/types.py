@@ -5,6 +5,7 @@ Answers are kept by operator, attributes, operand types and the values of small 
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -12,7 +13,7 @@ import onnx
 import onnx.shape_inference
 from onnx import helper, numpy_helper
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, NoneType, TensorType, UnrankedTensorType
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import OnnxOperation
@@ -65,28 +66,28 @@ def _without_shape(type: Attribute) -> Attribute:
 
 
 def _infer(op: OnnxOperation, operands: Sequence[Operand]) -> list[Attribute | None]:
-    version = (
-        op.schema.since_version - op.schema.deprecated
-    )  # what came to be deprecated has types in the version before
-    if (schema := _schemas.get(type(op))) is None:
-        schema = onnx.defs.get_schema(op.schema.name, version, op.schema.domain)
-        _schemas[type(op)] = schema
-    names = {value: f"v{i}" for i, value in enumerate(dict.fromkeys((*op.operands, *op.results)))}
-    types: dict[str, onnx.TypeProto] = {}
-    data: dict[str, onnx.TensorProto] = {}
-    for value, known in zip(op.operands, operands, strict=True):
-        if isinstance(known, np.ndarray):
-            element = ELEMENT_OF_NUMPY_NAME[known.dtype.name].type
-            types[names[value]] = type_proto(TensorType(element, known.shape))
-            data[names[value]] = numpy_helper.from_array(known)
-        elif known is not None:
-            types[names[value]] = type_proto(known)
-    opsets = [helper.make_opsetid(op.schema.domain, version)]
-    node = node_proto(op, names.__getitem__)
-
-    def infer() -> dict[str, onnx.TypeProto]:
+    def infer() -> dict[SSAValue, Attribute | None]:
+        version = (
+            op.schema.since_version - op.schema.deprecated
+        )  # what came to be deprecated has types in the version before
+        if (schema := _schemas.get(type(op))) is None:
+            schema = onnx.defs.get_schema(op.schema.name, version, op.schema.domain)
+            _schemas[type(op)] = schema
+        names = {value: f"v{i}" for i, value in enumerate(dict.fromkeys((*op.operands, *op.results)))}
+        types: dict[str, onnx.TypeProto] = {}
+        data: dict[str, onnx.TensorProto] = {}
+        for value, known in zip(op.operands, operands, strict=True):
+            if isinstance(known, np.ndarray):
+                element = ELEMENT_OF_NUMPY_NAME[known.dtype.name].type
+                types[names[value]] = type_proto(TensorType(element, known.shape))
+                data[names[value]] = numpy_helper.from_array(known)
+            elif known is not None:
+                types[names[value]] = type_proto(known)
+        opsets = [helper.make_opsetid(op.schema.domain, version)]
+        node = node_proto(op, names.__getitem__)
         with with_defaults([node], {op.schema.domain: version}):
-            return onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
+            found = onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
+        return {value: type_of(found[name]) for value, name in names.items() if name in found}
 
     _try_apart(op, operands, infer)
     if (reason := disagreement(op, *_extents(operands))) is not None:
@@ -96,7 +97,7 @@ def _infer(op: OnnxOperation, operands: Sequence[Operand]) -> list[Attribute | N
     except onnx.shape_inference.InferenceError as error:
         reason = str(error).strip().splitlines()[-1].removeprefix("[ShapeInferenceError] ")
         raise _refusal(op, operands, reason) from error
-    return [None if isinstance(r.type, NoneType) else _type(inferred.get(names[r]), r.type) for r in op.results]
+    return [None if isinstance(r.type, NoneType) else _type(inferred.get(r), r.type) for r in op.results]
 
 
 def _try_apart(op: OnnxOperation, operands: Sequence[Operand], infer: Callable[[], object]) -> None:
@@ -147,15 +148,20 @@ def _integers(attribute: Attribute) -> list[int]:
     return [entry.value.data for entry in entries if isinstance(entry, IntegerAttr)]
 
 
-def _type(inferred: onnx.TypeProto | None, declared: Attribute) -> Attribute:
+def _type(inferred: Attribute | None, declared: Attribute) -> Attribute:
     """The inferred type; where onnx infers nothing, only the element type is sure."""
-    type = None if inferred is None else type_of(inferred)
-    if type is not None:
-        return type
+    if inferred is not None:
+        return inferred
     return UnrankedTensorType(_without_shape(declared)) if isinstance(declared, TensorType) else declared
 
 
 def _described(value: Operand) -> str:
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{list(value.shape)}" if value.size > 8 else str(value.tolist())
-    return "none" if value is None else str(value)
+    return "none" if value is None else _text(value)
+
+
+@lru_cache(4096)
+def _text(type: Attribute) -> str:
+    """Of a type that many refusals name."""
+    return str(type)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import sys
 import warnings
 from collections.abc import Generator, Hashable, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from itertools import groupby
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,10 @@ from distir.passes.shardcombine.window_stand_ins import own_numbers
 
 _OF_DISCOVERY, _OF_CHECK = 0.55, 0.35
 """The shares of a question's time after which a search ends with what it has found, and a check with what it has seen to hold."""
+_OF_ALL = 0.9
+"""The share of it that all searches and checks together may take, so that there is an answer."""
+_LEAST_SECONDS = 0.01
+"""That a timer can be set to."""
 _imported: list[str] = []
 """Modules that forks have imported and this process has not."""
 
@@ -189,16 +195,23 @@ class Discovery:
     def _rule(self, unknown: _Unknown) -> Rule:
         """Of the op on any operands and of the op as it is, the rule of more factors: what cuts a constant or one use of a value is a
         rule of the first alone. The other is not asked, which may be large, where all dims of results are cut, or where what is special about it
-        is, as any operand is."""
+        is, as any operand is. It has what time the first has left."""
         best, complete, asked = rule_without_factors(unknown.probe_op.op), True, False
         failure: Failure | None = None
+        end = process_time() + _OF_ALL * CPU_SECONDS
         for probe_op in (unknown.probe_op.general(), unknown.probe_op):
             if probe_op is None or (asked and _is_all_cut(best, probe_op)):
                 continue
-            if (small := self._small(probe_op)) is None:
+            try:
+                with limited_time(max(_LEAST_SECONDS, end - process_time()) if asked else math.inf):
+                    small = self._small(probe_op)
+            except OutOfTime:
+                complete = False
+                break
+            if small is None:
                 failure = probe_op.failure or failure
                 continue
-            (found, is_complete), asked = self._rule_at(probe_op, small), True
+            (found, is_complete), asked = self._rule_at(probe_op, small, end), True
             best = max(_of_whole_values(found, unknown.probe_op), best, key=lambda rule: len(rule.combines))
             complete &= is_complete
         if complete and asked:
@@ -210,8 +223,12 @@ class Discovery:
             self._failures[unknown.form] = failure._replace(says=says)
         return best
 
-    def _rule_at(self, probe_op: ProbeOp, small: StandIn) -> tuple[Rule, bool]:
-        """The rule of a class, as far as it holds for this op, and whether all of it was looked for."""
+    def _rule_at(self, probe_op: ProbeOp, small: StandIn, end: float) -> tuple[Rule, bool]:
+        """The rule of a class, as far as it holds for this op, and whether all of it was looked for, until this time of the process."""
+
+        def seconds(share: float) -> float:
+            return min(share * CPU_SECONDS, max(_LEAST_SECONDS, end - process_time()))
+
         op, stated = probe_op.op, own_numbers(probe_op, small)
         own = [f"{i}={probe_op.point[i]}" for i in sorted(stated)]
         key = " ".join(["class:", probe_op.text(small.point), *map(str, sorted(small.altered)), *own])
@@ -219,11 +236,11 @@ class Discovery:
         complete = True
         if rule is None or not fits(rule, op):
             self.probed += 1
-            found = discover(probe_op, small, stated, _OF_DISCOVERY * CPU_SECONDS)
+            found = discover(probe_op, small, stated, seconds(_OF_DISCOVERY))
             rule, complete = found.rule, found.is_complete
             if found.is_of_class:
                 self.cache.put(op, key, rule)
-        rule, is_checked = self._last_check.holding(probe_op, rule, _OF_CHECK * CPU_SECONDS)
+        rule, is_checked = self._last_check.holding(probe_op, rule, seconds(_OF_CHECK))
         return rule, complete and is_checked
 
     def _small(self, probe_op: ProbeOp) -> StandIn | None:

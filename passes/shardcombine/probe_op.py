@@ -195,8 +195,17 @@ class ProbeOp:
         return TensorType(type_.element_type, type_.get_shape())
 
     def _type(self, index: int) -> TensorType[Any]:
-        type_ = cast(TensorType[Any], self.op.operands[index].type)
-        return TensorType(type_.element_type, type_.get_shape())
+        return cast(TensorType[Any], self._own_types[index])
+
+    @cached_property
+    def _own_types(self) -> list[Attribute]:
+        """Of the operands, without encodings; what is no tensor stays as it is."""
+        types = [value.type for value in self.op.operands]
+        return [TensorType(t.element_type, t.get_shape()) if isinstance(t, TensorType) else t for t in types]
+
+    @cached_property
+    def _kinds(self) -> list[str]:
+        return [element_kind(t) if isinstance(t, TensorType) else "" for t in self._own_types]
 
     def _types_depend_on(self, index: int) -> bool:
         """Whether the result types are lost when the value of this known operand of integers (sizes) or floats (the scales of a resize)
@@ -268,7 +277,7 @@ class ProbeOp:
         return tuple(i for i, source in enumerate(self.source) if source in operands)
 
     def kind(self, index: int) -> str:
-        return element_kind(self._type(index))
+        return self._kinds[index]
 
     # --- slots ---
 

@@ -4,6 +4,7 @@ steps that are imported as operators that rules cut."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,12 @@ from benchmarks.rule_dims import cut_by_halves, open_dims
 from distir.frontends.eager import verify_against_eager
 from distir.frontends.onnx import import_model
 from distir.frontends.pytorch import import_step, training_step
-from distir.interpreters import isolation
+from distir.interpreters.exact.scalars import Scalar
+from distir.interpreters.isolation import answers
 from distir.passes.shardcombine import discovery
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
+from distir.passes.shardcombine.time_limits import OutOfTime, limited_time
 from distir.passes.shardcombine_annotate import is_operator
 from tests.long_cases import also_long
 from tests.unit.aten_instances import Call, operation
@@ -69,10 +72,24 @@ def test_rows_and_columns_of_large_windows() -> None:
     assert cut_by_halves(op, operands) == {4: ["gather(0)"], 6: ["gather(1)"]}
 
 
+def pooled() -> Operation:
+    op, _ = operation(Call(aten.max_pool2d.default, (torch.rand(4, 6, 8, 8), [3, 3], [1, 1], [1, 1]), {}))
+    return op
+
+
+def by_itself() -> Operation:
+    """A convolution by its own input, which is asked as of two operands, and then as it is."""
+    shapes = {"x": [6, 6, 3, 3], "y": [6, 6, 1, 1]}
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items())
+    graph = helper.make_graph([helper.make_node("Conv", ["x", "x"], ["y"])], "g", [x], [y])
+    return next(op for op in import_model(helper.make_model(graph)).walk() if op.name == "onnx.Conv")
+
+
+@pytest.mark.parametrize(("make", "cuts"), [(pooled, 2), (by_itself, 5)])
 def test_what_is_found_before_the_time_is_over_is_kept(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    make: Callable[[], Operation], cuts: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Batch and channels are found first, and then windows never end."""
+    """What cuts whole dims is found first, and then windows never end, of each form of the operator."""
 
     def windows(*_: object) -> None:
         while True:
@@ -81,13 +98,28 @@ def test_what_is_found_before_the_time_is_over_is_kept(
             except Exception:
                 continue
 
-    monkeypatch.setattr(isolation, "CPU_SECONDS", 5.0)
-    monkeypatch.setattr(discovery, "CPU_SECONDS", 5.0)
+    monkeypatch.setattr(discovery, "answers", partial(answers, cpu_seconds=6.0))
+    monkeypatch.setattr(discovery, "CPU_SECONDS", 6.0)
     monkeypatch.setattr("distir.passes.shardcombine.class_rules.windows", windows)
-    op, _ = operation(Call(aten.max_pool2d.default, (torch.rand(4, 6, 8, 8), [3, 3], [1, 1], [1, 1]), {}))
-    rule = Discovery(InterpreterDomains()).rule(op)
-    assert [len(combines) for combines in rule.combines.values()] == [1, 1]
+    monkeypatch.setattr(discovery, "_is_all_cut", lambda *_: False)
+    rule = Discovery(InterpreterDomains()).rule(make())
+    assert [len(combines) for combines in rule.combines.values()] == [1] * cuts
     assert "may be cut in more ways" in capsys.readouterr().err
+
+
+def test_the_end_of_the_time_is_not_taken_for_an_answer() -> None:
+    """numpy makes a SystemError of what is raised in its products of exact scalars, and a search takes every Exception for the operator's own."""
+    a, b = (np.full(shape, Scalar.of(5), object) for shape in ((4, 64), (256, 64)))
+
+    def search() -> None:
+        try:
+            while True:
+                np.dot(a, b.T)
+        except Exception:
+            return
+
+    with pytest.raises(OutOfTime), limited_time(0.2):
+        search()
 
 
 # --- imports ---
