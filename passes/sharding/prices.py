@@ -267,7 +267,7 @@ class Prices:
 
     def _picoseconds(self, value: _Value, states: AxisStates, axis: int, after: State) -> float:
         """Of one step; infinite if it takes more copies than pay."""
-        if _is_fine(states[axis]) or _is_fine(after):
+        if is_fine(states[axis]) or is_fine(after):
             return inf
         return self._reshard_step(value, self._shard(value, states), axis, after)[0].picoseconds
 
@@ -322,7 +322,7 @@ class Prices:
         picoseconds, most, last, keeps_source, uses_source = 0, 0, -ends, True, False
         apart: list[tuple[int, int]] = []
         for axis, after in reshard_steps:
-            if _is_fine(here.states[axis]) or _is_fine(after):
+            if is_fine(here.states[axis]) or is_fine(after):
                 return None
             reshard_step, reached = self._reshard_step(value, here, axis, after)
             entering = 0 if keeps_source else first.bytes
@@ -542,5 +542,6 @@ def prices_of(mesh: Mesh, machine: Machine, cost_model: str = "analytic", stages
     return found
 
 
-def _is_fine(state: State) -> bool:
+def is_fine(state: State) -> bool:
+    """Whether a value in this state is resharded no more."""
     return isinstance(state, Sharded) and len(state.pieces) > MOST_PIECES

@@ -5,7 +5,8 @@ are one function, so they are chosen once and weighted by how often they run."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, cast
@@ -18,14 +19,15 @@ from distir.dialects.dist import AccumulateOp, MicrobatchesOp
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Partial, Sharded, State, UseFactor, UsePartial, Windowed
 from distir.interpreters.entry import entry_function
+from distir.interpreters.shared import Shared
 from distir.interpreters.walk import uses_of, values_read
 from distir.passes.distribution.lower import canonical_options
 from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
-from distir.passes.distribution.options import ADDENDS, Option
+from distir.passes.distribution.options import ADDENDS, RULE, Option, rule_of
 from distir.passes.distribution.pins import Pins
 from distir.passes.distribution.pipeline.stages import LOOPED, STAGE, phase_of
 from distir.passes.distribution.space import AxisSpace, Reach, made_of_model
-from distir.passes.sharding.prices import Price, Prices
+from distir.passes.sharding.prices import Price, Prices, is_fine
 from distir.passes.solver.deadline import NEVER, Deadline
 from distir.passes.staging.order import Order, is_staged
 from distir.passes.staging.zeros import StartingSum, starting_sums
@@ -195,6 +197,23 @@ class Problem:
         return None if self.prices.mesh.conflict(left) else left
 
 
+def without_fine_pieces(problem: Problem) -> Problem:
+    """The choices in which every value can be resharded: a search that does not look ahead never ends there before the program does."""
+
+    def resharded(found: list[AxisStates]) -> list[AxisStates]:
+        return [states for states in found if not any(map(is_fine, states))] or found
+
+    found = copy(problem)
+    found.options = {
+        op: [o for o in options if not any(is_fine(s) for states in (*o.operands, *o.results) for s in states)]
+        or options
+        for op, options in problem.options.items()
+    }
+    found.arguments = {argument: resharded(states) for argument, states in problem.arguments.items()}
+    found.results = {name: [*map(resharded, each)] for name, each in problem.results.items()}
+    return found
+
+
 def build(
     module: ModuleOp,
     entry: str,
@@ -216,11 +235,16 @@ def build(
         problem.order = Order(module, main, 1, schedule, MOST_CALLS)
     pins = Pins(prices.mesh)
     per_axis = _axis_options(module, main, prices, batch, restrictions)
+    shared, known = Shared(), dict[Hashable, list[JointOption]]()
     for function in ordered:
         for op in function.body.block.ops:
             deadline.check()
             if not isinstance(op, (AnyCall, ReturnOp)):
-                problem.options[op] = _joint_options(op, [options[op] for options in per_axis], prices, pins)
+                found = [options[op] for options in per_axis]
+                key = _form(op, shared), *map(tuple, found)
+                if key not in known:
+                    known[key] = _joint_options(op, found, prices, pins)
+                problem.options[op] = [*known[key]]
     _tie_updates(problem)
     stored = made_of_model(main, functions(module))
     for function in ordered:
@@ -228,6 +252,21 @@ def build(
         _add_arguments(problem, function, stored, pins)
         _add_results(problem, function, pins)
     return problem
+
+
+def _form(op: Operation, shared: Shared) -> Hashable:
+    """Equal for operations of which all options cost the same: the steps of a recurrence are many. What has regions is like no other."""
+    if op.regions:
+        return op
+    number = shared.number
+    form: list[Hashable] = [type(op), id(rule_of(op)), *(number(value.type) for value in (*op.operands, *op.results))]
+    form += [(name, number(each)) for name, each in (*op.properties.items(), *op.attributes.items()) if name != RULE]
+    for value in op.operands:  # sizes
+        owner = value.owner
+        if isinstance(owner, Operation) and not owner.operands:
+            form += [(name, number(each)) for name, each in owner.properties.items()]
+        form.append(None)
+    return tuple(form)
 
 
 def _axis_options(

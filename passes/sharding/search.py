@@ -18,7 +18,7 @@ from distir.passes.sharding.least_memory import Least, least_memory
 from distir.passes.sharding.memory import Footprint, Point, footprint
 from distir.passes.sharding.path_weights import Weights
 from distir.passes.sharding.plans import ShardingPlan, cost, picoseconds
-from distir.passes.sharding.problem import Problem
+from distir.passes.sharding.problem import Problem, without_fine_pieces
 from distir.passes.sharding.result import Result, result_of
 from distir.passes.sharding.within_memory import WithinMemory
 from distir.passes.solver.bounds import Minimum
@@ -240,13 +240,16 @@ def _whole(
 
 
 def _by_beams(problem: Problem, limit: int | None, deadline: Deadline) -> Result | None:
-    """A plan that is found soon, if there is one."""
+    """A plan that is found soon, if there is one; without fine pieces where beams end in them."""
     found: Result | None = None
-    for width in RESCUE:
-        with suppress(NoPlan, OutOfTime):
-            result = beam_plan(problem, width, limit, deadline)
-            found = min(filter(None, (found, result)), key=lambda each: cost(problem, each.plan))
-    return found
+    for each in (problem, without_fine_pieces(problem)):
+        for width in RESCUE:
+            with suppress(NoPlan, OutOfTime):
+                result = beam_plan(each, width, limit, deadline)
+                found = min(filter(None, (found, result)), key=lambda one: cost(problem, one.plan))
+        if found is not None:
+            return found
+    return None
 
 
 def by_integer_program(

@@ -144,3 +144,27 @@ func.func @main(%x0: tensor<8x8xf16> {{dist.name = "x", dist.role = "input"}}, {
     problem = problem_of(module, (("tp", 2),))
     assert Beam(problem, 8).search().seconds == best_plan(problem).seconds
     assert len(needs) < 100 * len(problem.options) * 8
+
+
+def test_what_a_beam_cannot_reshard_any_more_it_leaves_out(monkeypatch: pytest.MonkeyPatch):
+    """The columns of 9 rows are 9 pieces of what they become, which stay as they are; the other addend has no pieces by then."""
+    module = parsed(
+        """
+        func.func @main(%a: tensor<9x4096xf32>, %b: tensor<36864xf32>) -> tensor<36864xf32> {
+          %s = "onnx.Constant"() <{value = #onnx.tensor<dense<36864> : tensor<1xi64>>}> : () -> tensor<1xi64>
+          %c = "onnx.Relu"(%b) : (tensor<36864xf32>) -> tensor<36864xf32>
+          %d = "onnx.Relu"(%a) : (tensor<9x4096xf32>) -> tensor<9x4096xf32>
+          %r = "onnx.Reshape"(%d, %s) : (tensor<9x4096xf32>, tensor<1xi64>) -> tensor<36864xf32>
+          %m = "onnx.Add"(%c, %r) : (tensor<36864xf32>, tensor<36864xf32>) -> tensor<36864xf32>
+          func.return %m : tensor<36864xf32>
+        }
+        """
+    )
+    problem = problem_of(module, (("tp", 2),))
+    with pytest.raises(NoPlan, match=r"the beam ends at onnx.Add"):
+        beam_plan(problem, 1)
+    monkeypatch.setattr("distir.passes.sharding.choice_network.ChoiceNetwork.__init__", out_of_time)
+    monkeypatch.setattr("distir.passes.sharding.search.RESCUE", (1,))
+    found = best_plan(problem, None, Deadline.after(600))
+    _, simulation = lowered(problem, found)
+    assert agrees(simulation, found)

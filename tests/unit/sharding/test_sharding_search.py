@@ -12,6 +12,7 @@ from distir.interpreters.entry import entry_function
 from distir.interpreters.reference import run
 from distir.passes.beam_shard import BeamShardPass
 from distir.passes.ilp_shard import IlpShardPass
+from distir.passes.sharding import problem as problem_module
 from distir.passes.sharding.beam import Beam
 from distir.passes.sharding.choice_network import ChoiceNetwork
 from distir.passes.sharding.least_memory import least_memory
@@ -140,3 +141,31 @@ def test_pins_that_leave_nothing():
     assert not any(is_constant(op) for op in entry_function(module).body.block.ops)
     with pytest.raises(DistirError, match=r"onnx.Relu of \[\[64, 64\]\] has no option that its pins allow"):
         problem_of(module, (("tp", 2),))
+
+
+def test_equal_operations_are_priced_once(monkeypatch: pytest.MonkeyPatch):
+    """Operations that state the same, of the same types; other constants are other sizes."""
+    module = parsed(
+        """
+        func.func @main(%a: tensor<8x6xf32>) -> (tensor<8x6xf32>, tensor<8x4xf32>, tensor<8x4xf32>) {
+          %o = "onnx.Constant"() <{value = #onnx.tensor<dense<1> : tensor<1xi64>>}> : () -> tensor<1xi64>
+          %z = "onnx.Constant"() <{value = #onnx.tensor<dense<0> : tensor<1xi64>>}> : () -> tensor<1xi64>
+          %f = "onnx.Constant"() <{value = #onnx.tensor<dense<4> : tensor<1xi64>>}> : () -> tensor<1xi64>
+          %v = "onnx.Constant"() <{value = #onnx.tensor<dense<5> : tensor<1xi64>>}> : () -> tensor<1xi64>
+          %b = "onnx.Relu"(%a) : (tensor<8x6xf32>) -> tensor<8x6xf32>
+          %c = "onnx.Relu"(%b) : (tensor<8x6xf32>) -> tensor<8x6xf32>
+          %d = "onnx.Relu"(%c) : (tensor<8x6xf32>) -> tensor<8x6xf32>
+          %e = "onnx.Slice"(%d, %z, %f, %o) : (tensor<8x6xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<8x4xf32>
+          %g = "onnx.Slice"(%d, %o, %v, %o) : (tensor<8x6xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<8x4xf32>
+          func.return %d, %e, %g : tensor<8x6xf32>, tensor<8x4xf32>, tensor<8x4xf32>
+        }
+        """
+    )
+    asked: list[str] = []
+    joint = problem_module._joint_options
+    monkeypatch.setattr(problem_module, "_joint_options", lambda op, *rest: asked.append(op.name) or joint(op, *rest))
+    problem = problem_of(module, (("dp", 2), ("tp", 2)))
+    assert (asked.count("onnx.Relu"), asked.count("onnx.Slice")) == (1, 2)
+    relus = [found for op, found in problem.options.items() if op.name == "onnx.Relu"]
+    assert relus[0] == relus[1] == relus[2]
+    assert len(relus[0]) > 4
