@@ -240,16 +240,16 @@ def _whole(
 
 
 def _by_beams(problem: Problem, limit: int | None, deadline: Deadline) -> Result | None:
-    """A plan that is found soon, if there is one; without fine pieces where beams end in them."""
+    """A plan that is found soon, if there is one; without fine pieces where a beam ends in them."""
     found: Result | None = None
-    for each in (problem, without_fine_pieces(problem)):
+    with suppress(OutOfTime):
         for width in RESCUE:
-            with suppress(NoPlan, OutOfTime):
-                result = beam_plan(each, width, limit, deadline)
-                found = min(filter(None, (found, result)), key=lambda one: cost(problem, one.plan))
-        if found is not None:
-            return found
-    return None
+            for each in (problem, without_fine_pieces(problem)):
+                with suppress(NoPlan):
+                    result = beam_plan(each, width, limit, deadline)
+                    found = min(filter(None, (found, result)), key=lambda one: cost(problem, one.plan))
+                    break
+    return found
 
 
 def by_integer_program(
