@@ -420,13 +420,18 @@ def _ancestors(ops: Sequence[Operation]) -> set[Operation]:
 def build_stages(
     module: ModuleOp, entry: FuncOp, all_ops: Sequence[Operation], groups: Mapping[Operation, Group]
 ) -> None:
-    """Rewrites the entry, given by its operations but for constants, into calls of one function per group, tagged with phase and stage, in an order that runs."""
+    """Rewrites the entry, given by its operations but for constants, into calls of one function per group, tagged with phase and stage, in an order that runs.
+    What is a constant and returned is of the first stage's updates."""
     members: dict[Group, list[Operation]] = defaultdict(list)
-    for op in all_ops:
-        members[groups[op]].append(op)
     block = entry.body.block
     terminator = block.last_op
     assert terminator is not None
+    if constants := dict.fromkeys(
+        v.op for v in terminator.operands if isinstance(v, OpResult) and _is_constant_value(v)
+    ):
+        members[Group(UPDATE, 0)] += constants
+    for op in all_ops:
+        members[groups[op]].append(op)
     given: dict[SSAValue, SSAValue] = {}
     """What stage calls return in place of a value. Operands are set once: setting one of thousands costs as much as all."""
     for group in sorted(members, key=_execution_order):
