@@ -18,6 +18,7 @@ from xdsl.ir import Operation
 from distir.interpreters.entry import Port, arguments_of, entry_function
 from distir.interpreters.machines import Machine
 from distir.interpreters.model_names import NAMES
+from distir.interpreters.shared import texts_of_regions
 from distir.interpreters.walk import Enter, Walk
 from distir.interpreters.work import Kind, work_of
 
@@ -99,7 +100,7 @@ class _Numbers:
 
     def run(self, op: Operation, args: PythonValues) -> PythonValues:
         attributes = frozenset((n, a) for n, a in op.attributes.items() if n not in NAMES and not n.startswith("dist."))
-        inner = str(op.regions[0]) if op.regions else None
+        inner = texts_of_regions(op)
         key = (op.name, args, frozenset(op.properties.items()), attributes, tuple(op.result_types), inner)
         if (known := self._known.get(key)) is None:
             known = self._known[key] = tuple(self.fresh() for _ in op.results)

@@ -1,14 +1,16 @@
 """Interns attributes and arrays. In goes an attribute or small array; out comes one object for all equal ones, so
-that lookups compare no contents. The mixed domain remembers the results of operations by it."""
+that lookups compare no contents. The mixed domain remembers the results of operations by it. Regions are told apart by what they say."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any, cast
 
 import numpy as np
 from xdsl.dialects.builtin import ArrayAttr, FloatData
-from xdsl.ir import Attribute, ParametrizedAttribute
+from xdsl.ir import Attribute, Operation, ParametrizedAttribute, Region, SSAValue
+
+from distir.interpreters.model_names import NAMES
 
 LARGEST_COMPARED = 1024
 """Arrays of more elements are told apart as objects."""
@@ -52,3 +54,23 @@ class Shared:
                 return type(value), value.data.hex()
             case _:
                 return type(value), value
+
+
+def texts_of_regions(op: Operation) -> tuple[str, ...]:
+    """What the regions of an operation say: equal where they do the same, whatever values are called. Values are numbered as they are met, those from
+    outside too."""
+    numbers: dict[SSAValue, int] = {}
+
+    def values(several: Iterable[SSAValue]) -> str:
+        return ", ".join([f"%{numbers.setdefault(value, len(numbers))}: {value.type}" for value in several])
+
+    def said(each: Operation) -> str:
+        notes = sorted((n, a) for n, a in each.attributes.items() if n not in NAMES and not n.startswith("dist."))
+        stated = ", ".join([f"{n} = {a}" for n, a in (*sorted(each.properties.items()), *notes)])
+        inner = "".join(map(region, each.regions))
+        return f"{each.name}({values(each.operands)}) {{{stated}}} {inner}-> {values(each.results)}"
+
+    def region(one: Region) -> str:
+        return f"({' '.join([f'[{values(block.args)}] ' + '; '.join(map(said, block.ops)) for block in one.blocks])}) "
+
+    return tuple(map(region, op.regions))

@@ -15,7 +15,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from distir.interpreters.model_names import NAMES, model_name, rename, renamed, renaming_of
-from distir.interpreters.shared import Shared
+from distir.interpreters.shared import Shared, texts_of_regions
 from distir.interpreters.walk import values_read
 from distir.passes.structure import AnyCall, calls_first
 
@@ -81,7 +81,7 @@ def _content(function: FuncOp, shared: Shared) -> Hashable:
         operands = tuple(numbers[value] for value in op.operands)
         numbers.update({result: len(numbers) + i for i, result in enumerate(op.results)})
         results = tuple(shared.number(result.type) for result in op.results)
-        found.append((op.name, _attributes(op, shared), operands, results, tuple(map(str, op.regions))))
+        found.append((op.name, _attributes(op, shared), operands, results, texts_of_regions(op)))
     return tuple(found)
 
 

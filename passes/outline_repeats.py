@@ -20,7 +20,7 @@ from xdsl.passes import ModulePass
 
 from distir.interpreters.entry import entry_function
 from distir.interpreters.model_names import NAMES, model_name, rename
-from distir.interpreters.shared import Shared
+from distir.interpreters.shared import Shared, texts_of_regions
 from distir.interpreters.walk import values_read
 from distir.interpreters.work import type_bytes
 from distir.passes.structure import argument_attributes, is_constant, is_stated, text, unique_symbol
@@ -126,7 +126,7 @@ def token(op: Operation, shared: Shared) -> Hashable:
     properties = frozenset((k, number(v)) for k, v in op.properties.items())
     operands = tuple(_constant_content(v, shared) or number(v.type) for v in op.operands)
     results = tuple(number(result.type) for result in op.results)
-    return op.name, attributes, properties, operands, results, tuple(map(str, op.regions))
+    return op.name, attributes, properties, operands, results, texts_of_regions(op)
 
 
 def _constant_content(value: SSAValue, shared: Shared) -> Hashable | None:

@@ -22,6 +22,7 @@ from distir.dialects.jax.parameters import tensor_type
 from distir.dialects.onnx.tensors import numpy_dtype
 from distir.interpreters.jax.arrays import on_arrays
 from distir.interpreters.jax.small import LARGEST, run_small
+from distir.interpreters.shared import texts_of_regions
 
 Array = np.ndarray[Any, Any]
 
@@ -110,7 +111,7 @@ def _run(op: JaxOperation, operands: Sequence[Array], floats: np.dtype[Any] | No
 
 def _meaning(op: JaxOperation) -> object:
     """What tells one operation from another, besides its operands' types."""
-    return (type(op), tuple(op.properties.items()), tuple(map(str, op.regions)))
+    return (type(op), tuple(op.properties.items()), texts_of_regions(op))
 
 
 def _elements(type_: Attribute) -> int:

@@ -34,6 +34,7 @@ from xdsl.traits import ConstantLike
 
 from distir.dialects.errors import DistirError
 from distir.dialects.plugins import told_in_a_line
+from distir.interpreters.shared import texts_of_regions
 from distir.interpreters.walk import values_read
 from distir.passes.shardcombine.domains import Abstract, Array, Domains, NotKnown
 from distir.passes.structure import copied, share_name_hint
@@ -423,7 +424,7 @@ class ProbeOp:
                 words.append(
                     f"%{self.source[i]}:{'x'.join(map(str, operand.get_shape()))}x{_text(operand.element_type)}"
                 )
-        words += [str(region) for region in op.regions]
+        words += texts_of_regions(op)
         words.append("->")
         for result in op.result_types:
             words.append(

@@ -483,3 +483,34 @@ def test_sharded_by_the_integer_program_and_back_in_jax(tmp_path: Path) -> None:
     planned.verify()
     check_module(planned)
     assert_agree(expected, run(planned, inputs, dtype=np.float64), 1e-10)
+
+
+def test_layers_that_scatter_are_one_function_whose_rules_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a scatter does with what it meets is a graph inside it, which is no other in the next layer, or in the next run."""
+    import jax
+    import jax.numpy as jnp
+
+    from distir.passes.outline_repeats import OutlineRepeatsPass
+    from distir.passes.shardcombine.discovery import Discovery
+    from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
+
+    def network(weights: Any, x: Any, senders: Any, receivers: Any) -> Any:
+        for weight in weights:
+            x = x + jnp.tanh(jax.ops.segment_sum((x @ weight)[senders], receivers, num_segments=6))
+        return x
+
+    edges = np.array([0, 1, 5, 3, 2, 4, 1, 0])
+    weights = [np.eye(4, dtype=np.float32) * (i + 1) for i in range(3)]
+    arguments = weights, np.ones((6, 4), np.float32), edges, edges[::-1].copy()
+    module = imported(network, *arguments)
+    OutlineRepeatsPass().apply(Context(), module)
+    assert sum(op.name == "jax.scatter-add" for op in module.walk()) == 1
+    monkeypatch.setenv("DISTIR_CACHE_DIR", str(tmp_path))
+    again = reparsed(module)
+    ShardcombineAnnotatePass().apply(Context(), module)
+    monkeypatch.setattr(Discovery, "_rule", lambda *_: pytest.fail("it is asked again"))
+    ShardcombineAnnotatePass().apply(Context(), again)
+    assert "jax.scatter-add" in str(module)
+    assert str(again) == str(module)
