@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.dialects.func import CallOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from distir.passes.distribution.inline import inline_call
-from distir.passes.distribution.pipeline.stages import BEFORE, FORWARD, Group, function_of, taken_by
+from distir.passes.distribution.pipeline.stages import BEFORE, FORWARD, Group, Part, function_of, taken_by
 from distir.passes.structure import functions, share_name_hint, unique_symbol, user_of
 
 
@@ -28,22 +28,13 @@ class _Opened:
     """Its operations, by those of its function."""
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Some operations of a function, as a function."""
-
-    function: FuncOp
-    takes: Sequence[SSAValue]
-    gives: Sequence[SSAValue]
-
-
 @dataclass
 class OpenedCalls:
     """The calls of one module."""
 
     module: ModuleOp
     _opened: list[_Opened] = field(default_factory=list[_Opened])
-    _parts: dict[tuple[Operation, ...], _Part] = field(default_factory=dict[tuple[Operation, ...], _Part])
+    _parts: dict[tuple[Operation, ...], Part] = field(default_factory=dict[tuple[Operation, ...], Part])
 
     def open(self, calls: Sequence[CallOp]) -> None:
         """Puts operations in the place of these calls, which are in program order."""
@@ -92,11 +83,11 @@ class OpenedCalls:
         for op in reversed([op for ops in members.values() for op in ops]):
             block.erase_op(copies[op], safe_erase=False)
 
-    def _part(self, ops: tuple[Operation, ...]) -> _Part:
+    def _part(self, ops: tuple[Operation, ...]) -> Part:
         if ops not in self._parts:
             takes, owners = taken_by(ops), set(ops)
             gives = [r for op in ops for r in op.results if any(user_of(r, use) not in owners for use in r.uses)]
             function = function_of(ops, takes, gives, unique_symbol(self.module, "layer_part"))
             self.module.body.block.add_op(function)
-            self._parts[ops] = _Part(function, takes, gives)
+            self._parts[ops] = Part(function, takes, gives)
         return self._parts[ops]

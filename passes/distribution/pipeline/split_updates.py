@@ -3,7 +3,7 @@ a call and the stage of each parameter; out come calls of functions for one stag
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import ModuleOp
@@ -12,17 +12,8 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.inline import inline_call
-from distir.passes.distribution.pipeline.stages import function_of, taken_by
+from distir.passes.distribution.pipeline.stages import Part, function_of, taken_by
 from distir.passes.structure import functions, is_constant_expression, share_name_hint, unique_symbol
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Some operations of a function, as a function."""
-
-    function: FuncOp
-    takes: Sequence[SSAValue]
-    gives: Sequence[SSAValue]
 
 
 @dataclass
@@ -30,8 +21,8 @@ class SplitUpdates:
     """The calls of one module."""
 
     module: ModuleOp
-    _parts: dict[tuple[str, tuple[tuple[int, int], ...]], list[_Part] | None] = field(
-        default_factory=dict[tuple[str, tuple[tuple[int, int], ...]], "list[_Part] | None"]
+    _parts: dict[tuple[str, tuple[tuple[int, int], ...]], list[Part] | None] = field(
+        default_factory=dict[tuple[str, tuple[tuple[int, int], ...]], "list[Part] | None"]
     )
 
     def split(self, call: CallOp, homes: Mapping[int, int]) -> None:
@@ -59,7 +50,7 @@ class SplitUpdates:
             result.replace_all_uses_with(given[value])
         block.erase_op(call)
 
-    def _part(self, callee: FuncOp, number_of: Mapping[int, int]) -> list[_Part] | None:
+    def _part(self, callee: FuncOp, number_of: Mapping[int, int]) -> list[Part] | None:
         """One function per number of arguments; None if operations that depend on each other take arguments of several, or constants are returned."""
         block = callee.body.block
         last = block.last_op
@@ -72,12 +63,12 @@ class SplitUpdates:
             if len(numbers) > 1:
                 return None
             members.setdefault(min(numbers, default=0), []).extend(ops)
-        returned, found = set(last.operands), list[_Part]()
+        returned, found = set(last.operands), list[Part]()
         for ops in members.values():
             takes, gives = taken_by(ops), [r for op in ops for r in op.results if r in returned]
             function = function_of(ops, takes, gives, unique_symbol(self.module, f"{callee.sym_name.data}_part"))
             self.module.body.block.add_op(function)
-            found.append(_Part(function, takes, gives))
+            found.append(Part(function, takes, gives))
         return found
 
 

@@ -471,6 +471,15 @@ def taken_by(ops: Sequence[Operation]) -> list[SSAValue]:
     return list(dict.fromkeys(v for op in ops for v in values_read(op) if v not in made and not _is_constant_value(v)))
 
 
+@dataclass(frozen=True)
+class Part:
+    """Some operations of a function, as a function."""
+
+    function: FuncOp
+    takes: Sequence[SSAValue]
+    gives: Sequence[SSAValue]
+
+
 def function_of(ops: Sequence[Operation], inputs: Sequence[SSAValue], outputs: Sequence[SSAValue], name: str) -> FuncOp:
     """A function of copies of operations, with the constants that they read."""
     body = Block(arg_types=[v.type for v in inputs])
