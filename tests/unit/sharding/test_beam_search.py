@@ -64,7 +64,7 @@ def test_a_beam_finds_a_plan_where_time_is_too_short(monkeypatch: pytest.MonkeyP
     limit = int(0.9 * best_plan(problem).memory.peak_bytes)
     best = best_plan(problem, limit)
     assert best.gap == 0
-    monkeypatch.setattr(WithinMemory, "search", lambda self, fastest: self.pricing.improve(1) and None)  # pyright: ignore
+    monkeypatch.setattr(WithinMemory, "search", lambda self, *_: self.pricing.improve(1) and None)  # pyright: ignore
     monkeypatch.setattr("distir.passes.sharding.search.by_integer_program", out_of_time)
     found = best_plan(problem, limit, Deadline.after(600))
     assert found.memory.peak_bytes <= limit
