@@ -18,6 +18,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
 
+from distir.dialects.errors import DistirError
 from distir.interpreters.entry import entry_function
 from distir.interpreters.model_names import NAMES, model_name, rename
 from distir.interpreters.shared import Shared, texts_of_regions
@@ -39,6 +40,8 @@ class OutlineRepeatsPass(ModulePass):
     """Operations that a repeat has at least."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        if self.minimum < 1:
+            raise DistirError(f"minimum: expected at least 1, got {self.minimum}")
         entry = entry_function(op)
         parameters = _parameters(entry)
         while (repeat := find_repeat(_operations(entry.body.block), self.minimum)) is not None:

@@ -53,14 +53,14 @@ class Library:
         key = form, tuple([t.kind for t in operands]), constants, alike
         if (found := self._known.get(key)) is None:
             rule = self.rules(op)
-            scale = self.scale_of(op, form, rule)
-            found = self._known[key] = Template(form, key[1], constants, alike, rule, scale=scale)
+            found = self._known[key] = Template(form, key[1], constants, alike, rule)
+            found.scale = self.scale_of(op, form, rule)
             self.templates.setdefault(op.name, []).append(found)
             self._add_parts(op, found)
             if operands and None not in constants:
                 found.evaluated = self.evaluated(op, [t.plain for t in operands])
         elif found.rule is None and (rule := self.rules(op)) is not None:
-            found.rule = rule
+            found.rule, found.scale = rule, self.scale_of(op, form, rule)
             found.__post_init__()
             self._add_parts(op, found)
         return found

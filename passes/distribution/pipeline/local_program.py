@@ -82,11 +82,8 @@ def cut_into_stages(
         axis = axis_of_entry(module, entry, batch, shards, gathers)
         opened.close(Assignment(entry, axis, stages, weigh, {}, slower).groups)
         erase_unreached(module, entry.sym_name.data)
-        axis, cuts, weigh = (
-            axis_of_entry(module, entry, batch, shards, gathers),
-            {},
-            stage_weights(module, machine, max(1, rows)),
-        )
+        axis, cuts = axis_of_entry(module, entry, batch, shards, gathers), {}
+        weigh = stage_weights(module, machine, max(1, rows))
         assignment = Assignment(entry, axis, stages, weigh, cuts, slower)
     updates = SplitUpdates(module)
     while straddling := assignment.straddling():

@@ -365,9 +365,7 @@ def forward_part(entry: FuncOp, inside: Sequence[Operation]) -> set[Operation]:
 def _taking_again(ops: Sequence[Operation], takes: Sequence[set[SSAValue]]) -> dict[Operation, int]:
     """For what takes parameters again, and does not depend on what took them first (a layer of the other view): the position of what did."""
     first, found = dict[SSAValue, int](), dict[Operation, int]()
-    behind = dict[
-        Operation, int
-    ]()  # what of the first to take parameters an operation depends on: a bit for each position
+    behind = dict[Operation, int]()  # on which of the first to take parameters each depends: a bit for every position
     for i, (op, taken) in enumerate(zip(ops, takes, strict=True)):
         makers = [behind[v.op] for v in values_read(op) if isinstance(v, OpResult) and v.op in behind]
         behind[op] = reduce(or_, makers, 0)
