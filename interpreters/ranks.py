@@ -4,7 +4,7 @@ does not."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, groupby, product
 from math import prod
@@ -16,13 +16,14 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
-from distir.dialects.dist import CallOp, FirstOnlyOp, MicrobatchesOp, PartAttr, SendOp, ZerosOp
+from distir.dialects.dist import CallOp, FirstOnlyOp, MicrobatchesOp, PartAttr, SendOp, SliceOp, ZerosOp
 from distir.dialects.dist.attributes import OnAttr, on_device, placed, placement
 from distir.dialects.dist.calls import is_grouped
 from distir.dialects.dist.communication import CollectiveOp
 from distir.dialects.dist.groups import BY_RANK, by_rank
 from distir.dialects.sharding import MeshOp
 from distir.interpreters.costs import kernel_of
+from distir.interpreters.shared import texts_of_regions
 from distir.interpreters.walk import values_read
 
 PART = "dist.part"
@@ -143,10 +144,13 @@ class _Expansion:
         self.is_line = own is not whole
         self.coordinates = list(own.coordinates())
         self.block = Block()
-        self._types: dict[Attribute, list[Attribute]] = {}
+        self._types: dict[int, list[Attribute]] = {}
+        """By the object that a type is: its content takes long to compare."""
         self._parts: dict[PartAttr, list[PartAttr]] = {}
         self.values: dict[SSAValue, list[SSAValue]] = {}
         """For each device of the group; one that is on no device is repeated."""
+        self.runs: dict[Hashable, str] = {}
+        """The functions of runs of operations, by what these do."""
 
     def function(self, source: FuncOp) -> FuncOp:
         self.name = source.sym_name.data
@@ -187,11 +191,11 @@ class _Expansion:
 
     def types(self, type_: Attribute) -> list[Attribute]:
         """A type on each device."""
-        if type_ not in self._types:
+        if id(type_) not in self._types:
             on = placement(type_)
             devices = [] if on is None else [on_device(device, on.stream) for device in self.devices(on.devices)]
-            self._types[type_] = [placed(type_, each) for each in devices] or [type_] * self.count
-        return self._types[type_]
+            self._types[id(type_)] = [placed(type_, each) for each in devices] or [type_] * self.count
+        return self._types[id(type_)]
 
     def devices(self, given: Sequence[int]) -> list[int]:
         """Devices of whole groups as this function numbers them."""
@@ -273,10 +277,39 @@ class _Expansion:
         return made
 
     def run(self, ops: Sequence[Operation]) -> None:
-        """Operations in which devices of different lines do not meet: a function that is called for each line."""
-        inside, own = set(ops), {result for op in ops for result in op.results}
+        """Operations in which devices of different lines do not meet: a function that is called for each line. Slices of
+        what was before stay outside: they say which rows, so that without them the functions of all microbatches are one."""
+        inside, own = dict[Operation, None](), set[SSAValue]()
+        for op in ops:
+            if isinstance(op, SliceOp) and own.isdisjoint(op.operands):
+                self.write(op)
+            else:
+                inside[op] = None
+                own.update(op.results)
+        ops = list(inside)
         read = list(dict.fromkeys(v for op in ops for v in values_read(op) if v not in own))
         left = [v for op in ops for v in op.results if any(_outer(each.operation) not in inside for each in v.uses)]
+        if (done := self._content(ops, read, left)) not in self.runs:
+            self.runs[done] = self._function_of(ops, read, left)
+        placements = [on for v in (*read, *own) if (on := placement(v.type)) is not None]
+        firsts = range(0, 1 + max([on.device for on in placements], default=0), self.whole.count)
+        for devices in self.whole.across(self.lines.axes):
+            self.add_call(self.runs[done], read, [first + i for first in firsts for i in devices], left, devices)
+
+    def _content(self, ops: Sequence[Operation], read: Sequence[SSAValue], left: Sequence[SSAValue]) -> Hashable:
+        """Equal for runs of operations that do the same, whatever their values are called."""
+        numbers = {value: i for i, value in enumerate(read)}
+        found: list[Hashable] = [value.type for value in read]
+        for op in ops:
+            numbers.update({result: len(numbers) + i for i, result in enumerate(op.results)})
+            operands = [numbers[value] for value in values_read(op)]
+            stated = frozenset({**op.properties, **op.attributes}.items())
+            results = [result.type for result in op.results]
+            found.append((op.name, *operands, stated, *results, *texts_of_regions(op)))
+        return *found, *[numbers[value] for value in left]
+
+    def _function_of(self, ops: Sequence[Operation], read: Sequence[SSAValue], left: Sequence[SSAValue]) -> str:
+        """The name of a new function that does these operations on the devices of one line."""
         line = _Expansion(self.whole, self.whole.without(self.lines.axes), self.lines, self.module, self.taken)
         line.block = Block(arg_types=[t for v in read for t in line.types(v.type)])
         for i, value in enumerate(read):
@@ -289,10 +322,7 @@ class _Expansion:
         self.taken.add(name)
         types = line.block.arg_types, [v.type for v in returned]
         self.module.body.block.add_op(FuncOp(name, types, Region(line.block), visibility="private"))
-        placements = [on for v in (*read, *own) if (on := placement(v.type)) is not None]
-        firsts = range(0, 1 + max([on.device for on in placements], default=0), self.whole.count)
-        for devices in self.whole.across(self.lines.axes):
-            self.add_call(name, read, [first + i for first in firsts for i in devices], left, devices)
+        return name
 
     def first_only(self, op: FirstOnlyOp) -> None:
         values, types = list(self.values[op.input]), self.types(op.output.type)

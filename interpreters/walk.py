@@ -133,7 +133,7 @@ class Walk(Interpreter):
         values: dict[SSAValue, Any] = dict(zip(block.args, arguments, strict=True))
         del arguments
         for op, dying in zip(block.ops, self._dying(block), strict=True):
-            operands = tuple(values[v] for v in values_read(op))
+            operands = tuple([values[v] for v in values_read(op)])
             if isinstance(op, func.ReturnOp):
                 return operands
             for value in dying:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from distir.interpreters.proof import weights
 from distir.interpreters.proof.indices import Base, Indices, Mismatch, full
 from distir.interpreters.proof.terms import replayed
-from distir.interpreters.proof.values import Shard, Term, Value, argument, is_hole, shard
+from distir.interpreters.proof.values import Shard, Term, Value, argument, is_hole, mapped, shard
 from distir.interpreters.proof.weights import Addend, Leaf, Symbol, Weights
 
 Place = tuple[int, int]
@@ -100,15 +100,15 @@ class Abstraction:
                     found.add((value.term, leaf.path, leaf.axes))
         return {place for key in found for place in places[key]}
 
-    def restored(self, value: Value, known: dict[Term, Term]) -> Value:
-        """A result of the function, with what the call's bases, symbols and terms are; `known` are terms of these arguments."""
+    def restored(self, results: Sequence[Value], known: dict[Term, Term]) -> tuple[Value, ...]:
+        """Results of the function, with what the call's bases, symbols and terms are; `known` are terms of these arguments."""
 
         def change(each: Shard) -> Shard:
             if (found := self._shards.get(each)) is None:
                 found = self._shards[each] = self._restored(each, known)
             return found
 
-        return value.mapped(change) if self.bases or self.symbols or self.terms else value
+        return mapped(results, change) if self.bases or self.symbols or self.terms else tuple(results)
 
     def _restored(self, value: Shard, known: dict[Term, Term]) -> Shard:
         term, addend, indices = value.term, value.addend, value.indices
@@ -191,7 +191,7 @@ def abstracted(arguments: Sequence[Value], told: Told, hides_terms: bool) -> Abs
         new = shards[value] = shard(of_term(value.term), indices, addend)
         return new
 
-    found.arguments = tuple([each.mapped(change) for each in arguments])
+    found.arguments = mapped(arguments, change)
     found.terms = {new: term for term, new in hidden.items()}
     return found
 

@@ -4,6 +4,7 @@ update of its name."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, product
@@ -178,16 +179,13 @@ class _Claim:
 
     def arguments(self, sites: Sequence[Site]) -> list[Any]:
         """What each argument is, by its part."""
-        addends: dict[tuple[str, Any], int] = {}
-        for site in sites:
-            key = site.port.name, site.port.part
-            addends[key] = addends.get(key, 0) + 1
-        seen: dict[tuple[str, Any], int] = {}
+        addends = Counter([(s.port.name, s.port.part) for s in sites if _is_addend(s)])
+        seen: Counter[tuple[str, Any]] = Counter()
         found: list[Any] = []
         for site in sites:
-            key = site.port.name, site.port.part
-            found.append(self._argument(site, seen.get(key, 0), addends[key]))
-            seen[key] = seen.get(key, 0) + 1
+            key = (site.port.name, site.port.part) if _is_addend(site) else ("", None)
+            found.append(self._argument(site, seen[key], addends[key]))
+            seen[key] += 1
         return found
 
     def _argument(self, site: Site, number: int, count: int) -> Any:
@@ -299,6 +297,10 @@ class _Claim:
             if not own.may_be(claim):
                 return Failure(what, f"it is {own} in dim {d}, its part claims {claim}")
         return None
+
+
+def _is_addend(site: Site) -> bool:
+    return site.port.part is not None and site.port.part.reduction is not None
 
 
 def _blame(term: Term, expected: Term, what: str) -> Failure:

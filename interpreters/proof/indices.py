@@ -81,13 +81,15 @@ class Mismatch(Exception):
 class Indices:
     """A list of indices of a dim."""
 
-    __slots__ = ("__weakref__", "bases", "segments", "size")
+    __slots__ = ("__weakref__", "bases", "level", "segments", "size")
     _known: dict[tuple[Segment, ...], Indices] = {}
 
     segments: tuple[Segment, ...]
     size: int
     bases: frozenset[Base]
     """The opaque ones."""
+    level: int
+    """The highest of those; 0 where there are none."""
 
     @classmethod
     def of(cls, segments: Iterable[Segment]) -> Indices:
@@ -105,6 +107,7 @@ class Indices:
             found.segments = key
             found.size = sum(segment[4] - segment[3] for segment in key)
             found.bases = frozenset(s[0] for s in key if s[0] is not None and s[0] not in SPECIAL)
+            found.level = max([base.level for base in found.bases], default=0)
             cls._known[key] = found
         return found
 

@@ -333,7 +333,7 @@ class Prover(Walk):
             if self._are_equal(walked.assumed, terms):
                 self._last[name] = told
                 self.relied.update(walked.relied)
-                return tuple([abstraction.restored(value, terms) for value in walked.results])
+                return abstraction.restored(walked.results, terms)
             if not abstraction.terms:
                 raise NeedsToKnow()
             told = told._replace(terms=True)

@@ -246,7 +246,8 @@ class Shard(Value):
     @cached_property
     def level(self) -> int:
         """The highest level of what is opaque in it; 0 where all is known."""
-        return max((each.level for each in (*self.bases, *self.symbols)), default=0)
+        level = max([each.level for each in self.indices], default=0)
+        return level if self.addend is None else max(level, self.addend.level)
 
     @property
     def is_zero(self) -> bool:
@@ -312,7 +313,12 @@ class Packed(Value):
         return tuple([each for element in self.elements for each in element.shards])
 
     def mapped(self, change: Callable[[Shard], Shard]) -> Packed:
-        return packed(tuple([change(e) if isinstance(e, Shard) else e.mapped(change) for e in self.elements]))
+        return packed(mapped(self.elements, change))
+
+
+def mapped(values: Sequence[Value], change: Callable[[Shard], Shard]) -> tuple[Value, ...]:
+    """The values, with each of their shards changed."""
+    return tuple([change(each) if isinstance(each, Shard) else each.mapped(change) for each in values])
 
 
 _packed: dict[tuple[Value, ...], Packed] = {}

@@ -183,6 +183,11 @@ class Addend:
     def bases(self) -> frozenset[Base]:
         return frozenset(base for leaf in self.leaves for base in _bases(leaf.weights.explicit, leaf.axes))
 
+    @cached_property
+    def level(self) -> int:
+        """The highest level of what is opaque in it; 0 where all is known."""
+        return max([each.level for each in (*self.bases, *self.symbols)], default=0)
+
     def __repr__(self) -> str:
         parts = [f"{_path_text(leaf.path)}{_function_text(leaf.weights.explicit, leaf.axes)}" for leaf in self.leaves]
         return f"partial {self.reduction} ({'; '.join(parts)})"

@@ -56,6 +56,6 @@ def test_a_result_is_what_the_arguments_say(
     caller = abstracted(arguments, Told(known, outer, False), data.draw(st.booleans()))
     callee = abstracted(caller.arguments, Told(known, inner, False), data.draw(st.booleans()))
     terms = callee.terms
-    of_caller = tuple([callee.restored(value, dict(terms)) for value in callee.arguments])
+    of_caller = callee.restored(callee.arguments, dict(terms))
     assert of_caller == caller.arguments
-    assert tuple([caller.restored(value, dict(caller.terms)) for value in of_caller]) == arguments
+    assert caller.restored(of_caller, dict(caller.terms)) == arguments
