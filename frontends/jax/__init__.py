@@ -30,6 +30,7 @@ from distir.dialects.jax.library import library
 from distir.frontends.eager import Steps, attach_eager
 from distir.frontends.jax.fixed import traced
 from distir.frontends.jax.keys import keys_of, numbers_of
+from distir.frontends.jax.layers import join_rows, split_layers, split_rows
 from distir.interpreters.weights import attach
 
 __all__ = ["import_step"]
@@ -43,11 +44,14 @@ def import_step(
     example_args: Sequence[Any],
     arguments: Sequence[str] | None = None,
     results: Sequence[str] | None = None,
+    by_layer: bool = True,
 ) -> ModuleOp:
     """The function as a module with @main, its arguments and results in the order of the flattened pytrees.
 
     `arguments` gives the role of each positional argument (`input` by default), `results` that of each element of the
-    returned tuple, or of the one value that it returns (`output` by default). Raises DistirError, one line, for what a
+    returned tuple, or of the one value that it returns (`output` by default). With `by_layer`, a parameter (state, buffer) in
+    which a `scan` has all layers is an argument per layer, `w[0]` of shape [1, ...]; it stays one where something needs it
+    whole. Raises DistirError, one line, for what a
     program cannot hold, naming the primitive.
     """
     from distir.frontends.jax.trace import Tracer
@@ -67,7 +71,8 @@ def import_step(
         for path, leaf in _leaves(name, example)
     ]
     _require_distinct([path for path, _, _ in leaves])
-    module = Tracer().module(jaxpr)
+    tracer = Tracer()
+    module = tracer.module(jaxpr)
     from distir.interpreters.entry import entry_function
 
     main = entry_function(module, "main")
@@ -76,16 +81,14 @@ def import_step(
     main.arg_attrs = ArrayAttr([_attributes(path, role) for path, role, _ in leaves])
     returned = list(_results(shape, results, leaves))
     main.res_attrs = ArrayAttr([_attributes(path, role) for path, role in returned])
-    attach(
-        module,
-        {
-            path: np.asarray(numbers_of(leaf))
-            for path, role, leaf in leaves
-            if role in UPDATED_ROLES and _has_value(leaf)
-        },
-    )
+    layers = split_layers(main, tracer.rows, tracer.build) if by_layer else {}
+    values = {
+        path: np.asarray(numbers_of(leaf)) for path, role, leaf in leaves if role in UPDATED_ROLES and _has_value(leaf)
+    }
+    attach(module, split_rows(values, layers))
     structure = jax.tree_util.tree_structure(tuple(example_args))
-    steps = _steps(function, structure, [(path, leaf) for path, _, leaf in leaves], [path for path, _ in returned])
+    examples, results = [(path, leaf) for path, _, leaf in leaves], [path for path, _ in returned]
+    steps = _by_layer(_steps(function, structure, examples, results), layers)
     inputs = {
         path: np.asarray(numbers_of(leaf))
         for path, role, leaf in leaves
@@ -109,6 +112,15 @@ def _steps(
             found.append({name: np.asarray(numbers_of(leaf)) for name, leaf in zip(results, returned, strict=True)})
             held |= found[-1]
         return found
+
+    return run
+
+
+def _by_layer(steps: Steps, layers: Mapping[str, int]) -> Steps:
+    """Steps of whole arrays as steps of their rows."""
+
+    def run(values: Mapping[str, Any], batches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        return [split_rows(results, layers) for results in steps(join_rows(values, layers), batches)]
 
     return run
 

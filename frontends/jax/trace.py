@@ -6,14 +6,14 @@ products of groups (`ragged`) are traced from JAX's own functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp, StringAttr
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.jax.library import library
@@ -22,6 +22,7 @@ from distir.dialects.jax.parameters import encode, tensor_type
 from distir.dialects.onnx.tensors import TensorAttr
 from distir.frontends.jax import ragged
 from distir.frontends.jax.keys import COUNTS, SAME, is_key, numbers, numbers_of, on_numbers
+from distir.frontends.jax.layers import Rows
 
 Values = Sequence[SSAValue]
 
@@ -37,6 +38,7 @@ class Tracer:
     def __init__(self) -> None:
         self._functions: list[FuncOp] = []
         self._outlined: dict[str, FuncOp] = {}
+        self.rows = Rows()
 
     def module(self, closed: Any) -> ModuleOp:
         """The module of a closed jaxpr, with its function as @main."""
@@ -61,6 +63,15 @@ class Tracer:
         closed = hasattr(jaxpr, "consts") and hasattr(jaxpr, "jaxpr")
         inner = jaxpr.jaxpr if closed else jaxpr
         return Region(self._block(inner, jaxpr.consts if closed else (), Yield, what))
+
+    def build(self, function: Callable[..., Any], operands: Values, before: Operation) -> SSAValue:
+        """Writes what a JAX function of one result does with these values before an operation."""
+        scratch = Block()
+        result = _Writer(self, scratch).traced(function, operands)
+        for op in [*scratch.ops]:
+            op.detach()
+            cast(Block, before.parent).insert_op_before(op, before)
+        return result
 
     def outline(self, closed: Any) -> FuncOp:
         """A function of the module with this body; equal bodies are one function."""
@@ -117,7 +128,7 @@ class _Writer:
         if name == COUNTS or any(is_key(variable.aval) for variable in (*equation.invars, *equation.outvars)):
             return operands if name in SAME else self._on_keys(name, equation, operands)
         if name == ragged.NAME:
-            return [self._traced(partial(ragged.as_product, equation.params), operands)]
+            return [self.traced(partial(ragged.as_product, equation.params), operands)]
         if name not in PRIMITIVES:
             raise DistirError(f"primitive '{name}' is not one of JAX's own: a program cannot say what it computes")
         return self._primitive(name, equation, operands)
@@ -162,6 +173,7 @@ class _Writer:
         """As many calls of the body as the scan is long."""
         consts, carried = params["num_consts"], params["num_carry"]
         fixed, carry, rows = operands[:consts], operands[consts : consts + carried], operands[consts + carried :]
+        self._tracer.rows.scans.append((fixed, rows))
         body, length = self._tracer.outline(params["jaxpr"]), params["length"]
         if length == 0:
             raise DistirError("primitive 'scan' runs no step: remove it")
@@ -174,18 +186,33 @@ class _Writer:
         return [*carry, *(self._stack(each) for each in zip(*collected, strict=True))]
 
     def _row(self, value: SSAValue, index: int) -> SSAValue:
-        lax = library("jax.lax")
-        return self._traced(lambda x: lax.index_in_dim(x, index, keepdims=False), [value])
+        lax, rows = library("jax.lax"), self._tracer.rows
+        if value in rows.stacked:
+            return rows.stacked[value][index]
+        last = self._block.last_op
+        row = self.traced(lambda x: lax.index_in_dim(x, index, keepdims=False), [value])
+        first = self._block.first_op if last is None else last.next_op
+        rows.taken.setdefault(value, []).append((index, row, [*_from(first)]))
+        return row
 
     def _stack(self, rows: Values) -> SSAValue:
         numpy = library("jax.numpy")
-        return self._traced(lambda *xs: numpy.stack(xs), rows)
+        value = self.traced(lambda *xs: numpy.stack(xs), rows)
+        self._tracer.rows.stacked[value] = [*rows]
+        return value
 
-    def _traced(self, function: Callable[..., Any], operands: Values) -> SSAValue:
+    def traced(self, function: Callable[..., Any], operands: Values) -> SSAValue:
         from distir.dialects.jax.jaxprs import shape_of
 
         closed = library().make_jaxpr(function)(*(shape_of(value.type) for value in operands))
         return self.run(closed.jaxpr, closed.consts, operands)[0]
+
+
+def _from(op: Operation | None) -> Iterator[Operation]:
+    """An operation and those behind it."""
+    while op is not None:
+        yield op
+        op = op.next_op
 
 
 def _jaxprs(key: str, value: Any) -> list[tuple[str, Any]]:

@@ -1,0 +1,423 @@
+"""Parameters of all layers in one array, as `jax.lax.scan` takes them, in one piece per layer. In go @main and what its
+scans take and give row by row; out comes @main with one argument and one result per layer, each a row of the array.
+
+So each layer's weights, optimizer state and update can be where the layer is. What is done to whole arrays (an
+optimizer's arithmetic) is done to each row, as the discovered rules of the operations allow; what rows add up to (the
+norm of a gradient) is summed. Arrays of which something else is needed stay whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from math import prod
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, StringAttr, TensorType
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
+
+from distir.dialects.errors import DistirError
+from distir.dialects.jax.library import library
+from distir.dialects.jax.operations import Constant
+from distir.dialects.onnx.tensors import TensorAttr
+from distir.dialects.reductions import Reduction
+from distir.passes.structure import argument_attributes, copied, result_attributes, shape_of, share_name_hint, text
+
+if TYPE_CHECKING:
+    from distir.dialects.sharding import Rule
+    from distir.passes.distribution.options import Option
+
+SPLIT_ROLES = ("parameter", "state", "buffer")
+
+Build = Callable[[Callable[..., Any], Sequence[SSAValue], Operation], SSAValue]
+"""Writes what a JAX function does with these values before an operation, and gives its result."""
+
+COMBINED = {Reduction.SUM: "add", Reduction.PROD: "multiply", Reduction.MAX: "maximum", Reduction.MIN: "minimum"}
+"""By reduction, the function of jax.numpy that joins two addends."""
+
+
+def row_names(name: str, layers: int) -> list[str]:
+    """The names of the rows of an array: `w[0]`, `w[1]`, ..."""
+    return [f"{name}[{i}]" for i in range(layers)]
+
+
+def split_rows(arrays: Mapping[str, Any], layers: Mapping[str, int]) -> dict[str, Any]:
+    """Arrays by name, those with layers as their rows, of shape [1, ...]."""
+    found: dict[str, Any] = {}
+    for name, array in arrays.items():
+        rows = row_names(name, layers[name]) if name in layers else ()
+        found |= {row: array[i : i + 1] for i, row in enumerate(rows)} or {name: array}
+    return found
+
+
+def join_rows(arrays: Mapping[str, Any], layers: Mapping[str, int]) -> dict[str, Any]:
+    """The same backwards: rows by name as whole arrays. Raises DistirError for an array of which a row is missing."""
+    found = dict(arrays)
+    for name, count in layers.items():
+        rows = row_names(name, count)
+        if any(row in found for row in rows):
+            if missing := [row for row in rows if row not in found]:
+                raise DistirError(f"no value for {missing[0]}: '{name}' has {count} rows")
+            found[name] = np.concatenate([np.asarray(found.pop(row)) for row in rows])
+    return found
+
+
+@dataclass
+class Rows:
+    """What the scans of one function take and give row by row."""
+
+    stacked: dict[SSAValue, list[SSAValue]] = field(default_factory=dict[SSAValue, list[SSAValue]])
+    """By array, the rows of which it was made."""
+    taken: dict[SSAValue, list[tuple[int, SSAValue, list[Operation]]]] = field(
+        default_factory=dict[SSAValue, "list[tuple[int, SSAValue, list[Operation]]]"]
+    )
+    """By array, the rows that were taken from it: their numbers, and the operations that take them."""
+    scans: list[tuple[Sequence[SSAValue], Sequence[SSAValue]]] = field(
+        default_factory=list[tuple[Sequence[SSAValue], Sequence[SSAValue]]]
+    )
+    """What each scan takes whole in every step, and row by row."""
+
+
+def split_layers(main: FuncOp, rows: Rows, build: Build) -> dict[str, int]:
+    """Replaces parameters, state and buffers whose dim 0 tells layers apart, and the results that update them, by their rows, of shape
+    [1, ...] and named as `row_names` says. Returns the number of layers of each array that was split, by its name."""
+    splitting = _Splitting(main, rows, build)
+    for value in splitting.seeds:
+        if splitting.is_there(value) and (pieces := splitting.pieces(value)):
+            splitting.write(pieces)
+    return splitting.layers
+
+
+@dataclass
+class _Pieces:
+    """Values that are cut together into a part per layer, by dim, and the operations that run once per layer."""
+
+    layers: int
+    dims: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
+    ops: dict[Operation, tuple[Rule, Option]] = field(default_factory=dict[Operation, "tuple[Rule, Option]"])
+    whole: set[SSAValue] = field(default_factory=set[SSAValue])
+    """Those that something takes as they are."""
+    held: set[SSAValue] = field(default_factory=set[SSAValue])
+    """Those that are made of arguments that are split: there is no whole one."""
+
+
+class _Splitting:
+    """The arguments of one function."""
+
+    def __init__(self, main: FuncOp, rows: Rows, build: Build) -> None:
+        self._main, self._rows, self._build, self._block = main, rows, build, main.body.block
+        self.layers: dict[str, int] = {}
+        self._takers = {op for taken in rows.taken.values() for _, _, ops in taken for op in ops}
+        self.seeds = self._seeds()
+
+    def _seeds(self) -> list[SSAValue]:
+        """Arrays of which a scan takes each row, where a step has more parameters of its own than it shares with other steps: a scan over
+        layers, not over time."""
+        of_parameters, found = self._of_parameters(), dict[SSAValue, None]()
+
+        def size(values: Sequence[SSAValue]) -> int:
+            return sum(prod(shape_of(value)) for value in {*values} & of_parameters)
+
+        for shared, by_row in self._rows.scans:
+            if size(by_row) >= size(shared):
+                found.update(dict.fromkeys(v for v in by_row if v in of_parameters and shape_of(v)[0] > 1))
+        return [*found]
+
+    def _of_parameters(self) -> set[SSAValue]:
+        """What is made of arguments that may be split, and of nothing else but constants."""
+        found, stated = {*self._arguments().values()}, set[SSAValue]()
+        for op in self._block.ops:
+            if all(value in stated for value in op.operands):
+                stated.update(op.results)
+            elif all(value in found or value in stated for value in op.operands):
+                found.update(op.results)
+        return found
+
+    def _arguments(self) -> dict[str, BlockArgument]:
+        """Those that may be split, by name."""
+        return {
+            text(attributes, "dist.name", ""): argument
+            for argument, attributes in zip(self._block.args, argument_attributes(self._main), strict=True)
+            if text(attributes, "dist.role", "") in SPLIT_ROLES
+        }
+
+    def _updates(self) -> list[str | None]:
+        """Of each result, the name of the argument that it updates."""
+        attributes = result_attributes(self._main)
+        return [text(a, "dist.name", "") if text(a, "dist.role", "") in SPLIT_ROLES else None for a in attributes]
+
+    def is_there(self, value: SSAValue) -> bool:
+        """Whether nothing has replaced it."""
+        return value.owner is self._block or (isinstance(value, OpResult) and value.op.parent is self._block)
+
+    @cached_property
+    def _rules(self) -> dict[Operation, Rule]:
+        """Of the operations that have a dim of as many elements as there are layers."""
+        from distir.passes.shardcombine.cache import RuleCache
+        from distir.passes.shardcombine.discovery import Discovery
+        from distir.passes.shardcombine.domains import InterpreterDomains
+        from distir.passes.shardcombine_annotate import is_operator
+
+        counts = {shape_of(value)[0] for value in self.seeds}
+
+        def has_layers(op: Operation) -> bool:
+            return any(not counts.isdisjoint(shape_of(value)) for value in (*op.operands, *op.results))
+
+        ops = [op for op in self._block.ops if op not in self._takers and is_operator(op) and has_layers(op)]
+        discovery = Discovery(InterpreterDomains(), RuleCache.on_disk())
+        found = dict(zip(ops, discovery.rules(ops), strict=True))
+        discovery.cache.save()
+        return found
+
+    def pieces(self, seed: SSAValue) -> _Pieces | None:
+        """All that is cut together with this array along dim 0; None where something needs more than a layer of what is made of an
+        argument."""
+        found = _Pieces(shape_of(seed)[0])
+        arguments, updates = self._arguments(), self._updates()
+        names = {argument: name for name, argument in arguments.items()}
+        todo: list[tuple[SSAValue, int]] = [(seed, 0)]
+
+        def cut(value: SSAValue, dim: int) -> None:
+            """Notes that it is cut along the dim, and what uses it therefore is."""
+            found.dims[value] = dim
+            for use in value.uses:
+                user, row = use.operation, dim == 0 and value in self._rows.taken
+                if isinstance(user, ReturnOp) and (name := updates[use.index]) is not None:
+                    todo.append((arguments[name], 0))
+                elif not (row and user in self._takers) and not self._cut(found, user, dim, todo, operand=use.index):
+                    found.whole.add(value)
+
+        while todo:
+            value, dim = todo.pop()
+            if value in found.dims:
+                if found.dims[value] != dim:
+                    return None
+                continue
+            if value in names:
+                if dim != 0 or shape_of(value)[0] != found.layers:
+                    return None
+                todo += [(v, 0) for v, name in zip(self._returned, updates, strict=True) if name == names[value]]
+            elif isinstance(value, OpResult) and not self._is_stacked(value, found):
+                self._cut(found, value.op, dim, todo, result=value.index)
+            cut(value, dim)
+        self._hold(found, {*names})
+        return None if found.held & found.whole else found
+
+    @property
+    def _returned(self) -> Sequence[SSAValue]:
+        return self._block.last_op.operands if self._block.last_op is not None else ()
+
+    def _is_stacked(self, value: SSAValue, pieces: _Pieces) -> bool:
+        return pieces.dims.get(value, 0) == 0 and len(self._rows.stacked.get(value, ())) == pieces.layers
+
+    def _cut(
+        self,
+        pieces: _Pieces,
+        op: Operation,
+        dim: int,
+        todo: list[tuple[SSAValue, int]],
+        operand: int | None = None,
+        result: int = 0,
+    ) -> bool:
+        """Whether the operation can run once per layer, this operand (or this result) being cut along the dim; notes it, and what else is
+        cut with it."""
+        from distir.dialects.sharding import Gather, Partial, Replicated, Sharded
+        from distir.passes.distribution.options import factor_option
+
+        if (rule := self._rules.get(op)) is None:
+            return False
+        if operand is not None:
+            factors = [rule.inputs[operand][dim].factor] if operand < len(rule.inputs) else []
+        else:
+            ends = {factor: combines[result] for factor, combines in rule.combines.items()}
+            factors = [factor for factor, end in ends.items() if isinstance(end, Gather) and end.dim == dim]
+        for factor in factors:
+            if factor is None or factor in rule.offsets or factor in rule.windowed:
+                continue
+            option = factor_option(op, rule, factor, pieces.layers, None)
+            if option is None or option.means:
+                continue
+            asked = option.results[result] if operand is None else option.operands[operand]
+            states = [*zip(op.operands, option.operands, strict=False), *zip(op.results, option.results, strict=True)]
+            if (
+                not isinstance(asked, Sharded)
+                or asked.dim != dim
+                or any(isinstance(state, Sharded) and len(state.pieces) > 1 for _, state in states)
+                or not all(isinstance(state, Sharded | Replicated) for state in option.operands)
+                or any(isinstance(state, Partial) and state.reduction not in COMBINED for state in option.results)
+            ):
+                continue
+            if op in pieces.ops:
+                return pieces.ops[op][1] == option
+            pieces.ops[op] = rule, option
+            todo += [(value, state.dim) for value, state in states if isinstance(state, Sharded)]
+            return True
+        return False
+
+    def _hold(self, pieces: _Pieces, arguments: set[SSAValue]) -> None:
+        """Finds what is made of arguments, and what of that an operation takes as it is."""
+        from distir.dialects.sharding import Sharded
+
+        pieces.held.update(arguments & pieces.dims.keys())
+        for op in self._block.ops:
+            if op not in pieces.ops or pieces.held.isdisjoint(op.operands):
+                continue
+            _, option = pieces.ops[op]
+            for value, state in zip(op.operands, option.operands, strict=False):
+                if not isinstance(state, Sharded):
+                    pieces.whole.add(value)
+            pieces.held.update(
+                r for r, state in zip(op.results, option.results, strict=True) if isinstance(state, Sharded)
+            )
+
+    def write(self, pieces: _Pieces) -> None:
+        """Writes what is cut once per layer."""
+        self.layers |= _Writing(self._main, self._rows, self._build, pieces).run()
+
+
+class _Writing:
+    """Writes the pieces of one function."""
+
+    def __init__(self, main: FuncOp, rows: Rows, build: Build, pieces: _Pieces) -> None:
+        self._main, self._rows, self._build, self._pieces = main, rows, build, pieces
+        self._block, self._layers = main.body.block, pieces.layers
+        self._parts: dict[SSAValue, dict[int, SSAValue]] = {}
+        self._replaced: set[Operation] = set()
+        """Operations that may be of no use any more."""
+
+    def run(self) -> dict[str, int]:
+        """Returns the number of rows of each argument that was split, by name."""
+        split = self._split_arguments()
+        for op in [*self._block.ops]:
+            if op in self._pieces.ops:
+                self._repeat(op)
+        for value in self._pieces.held:
+            for number, row, ops in self._rows.taken.get(value, ()):
+                self._take(value, number, row, ops)
+        self._split_results(split)
+        self._erase_unused()
+        arguments = [argument.type for argument in self._block.args]
+        returned = self._block.last_op.operands if self._block.last_op is not None else ()
+        self._main.properties["function_type"] = FunctionType.from_lists(arguments, [value.type for value in returned])
+        return split
+
+    def _split_arguments(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        attributes: list[Mapping[str, Attribute]] = []
+        for argument, given in zip([*self._block.args], argument_attributes(self._main), strict=True):
+            if argument not in self._pieces.held:
+                attributes.append(given)
+                continue
+            name = text(given, "dist.name", "")
+            found[name] = self._layers
+            attributes += _of_rows(given, name, self._layers)
+            for number in range(self._layers):
+                part = self._block.insert_arg(self._part_type(argument), argument.index)
+                self._parts.setdefault(argument, {})[number] = part
+        self._main.arg_attrs = ArrayAttr([DictionaryAttr(dict(each)) for each in attributes])
+        return found
+
+    def _part_type(self, value: SSAValue) -> TensorType[Any]:
+        """The type of a layer's part."""
+        tensor, dim = cast("TensorType[Any]", value.type), self._pieces.dims[value]
+        shape = tensor.get_shape()
+        return TensorType(tensor.element_type, [*shape[:dim], shape[dim] // self._layers, *shape[dim + 1 :]])
+
+    def _part(self, value: SSAValue, number: int, before: Operation) -> SSAValue:
+        """A layer's part of a value that is cut."""
+        parts = self._parts.setdefault(value, {})
+        if number not in parts:
+            parts[number] = self._made_part(value, number, before)
+            share_name_hint([parts[number]], value.name_hint)
+        return parts[number]
+
+    def _made_part(self, value: SSAValue, number: int, before: Operation) -> SSAValue:
+        dim, lax = self._pieces.dims[value], library("jax.lax")
+        extent = shape_of(value)[dim] // self._layers
+        start, stop = number * extent, (number + 1) * extent
+        rows = self._rows.stacked.get(value, ())
+        if dim == 0 and len(rows) == self._layers:
+            self._replaced.add(cast(OpResult, value).op)
+            return self._build(lambda row: lax.reshape(row, (1, *row.shape)), [rows[number]], before)
+        if isinstance(value.owner, Constant):
+            whole = value.owner.value.to_numpy()
+            constant = Constant(TensorAttr.from_numpy(whole[(*[slice(None)] * dim, slice(start, stop))]))
+            before.parent_block().insert_op_before(constant, before)
+            return constant.result
+        return self._build(lambda whole: lax.slice_in_dim(whole, start, stop, axis=dim), [value], before)
+
+    def _repeat(self, op: Operation) -> None:
+        """An operation becomes one per layer; what is no part of a layer is combined."""
+        from distir.dialects.sharding import Partial, Sharded, UseFactor
+        from distir.passes.distribution.sizes import changes_of, local_properties
+
+        rule, option = self._pieces.ops[op]
+        assert isinstance(option.choice, UseFactor)
+        properties = local_properties(op, changes_of(rule, {option.choice.factor: self._layers}))
+        copies: list[Operation] = []
+        for number in range(self._layers):
+            operands = [
+                self._part(value, number, op) if isinstance(state, Sharded) else value
+                for value, state in zip(op.operands, option.operands, strict=False)
+            ]
+            copy = type(op).create(
+                operands=operands,
+                result_types=[
+                    self._part_type(r) if isinstance(state, Sharded) else r.type
+                    for r, state in zip(op.results, option.results, strict=True)
+                ],
+                properties=properties,
+                attributes=dict(op.attributes),
+                regions=[copied(region, {}) for region in op.regions],
+                location=op.location,
+            )
+            self._block.insert_op_before(copy, op)
+            copies.append(copy)
+        for result, state in zip(op.results, option.results, strict=True):
+            parts = [copy.results[result.index] for copy in copies]
+            share_name_hint(parts, result.name_hint)
+            if isinstance(state, Sharded):
+                self._parts[result] = dict(enumerate(parts))
+                continue
+            whole = parts[0]
+            if isinstance(state, Partial):
+                combine = getattr(library("jax.numpy"), COMBINED[state.reduction])
+                whole = reduce(lambda a, b: self._build(combine, [a, b], op), parts)
+            result.replace_all_uses_with(whole)
+        self._replaced.add(op)
+
+    def _take(self, value: SSAValue, number: int, row: SSAValue, ops: Sequence[Operation]) -> None:
+        """A row is taken from its layer's part."""
+        part = self._part(value, number, ops[0])
+        row.replace_all_uses_with(self._build(lambda x: library("jax.lax").squeeze(x, (0,)), [part], ops[0]))
+        self._replaced.update(ops)
+
+    def _split_results(self, split: Mapping[str, int]) -> None:
+        last = self._block.last_op
+        assert last is not None
+        returned: list[SSAValue] = []
+        attributes: list[Mapping[str, Attribute]] = []
+        for value, given in zip(last.operands, result_attributes(self._main), strict=True):
+            name = text(given, "dist.name", "")
+            if name in split:
+                returned += [self._part(value, number, last) for number in range(self._layers)]
+                attributes += _of_rows(given, name, self._layers)
+            else:
+                returned.append(value)
+                attributes.append(given)
+        last.operands = returned
+        self._main.res_attrs = ArrayAttr([DictionaryAttr(dict(each)) for each in attributes])
+
+    def _erase_unused(self) -> None:
+        for op in [*self._block.ops][::-1]:
+            if op in self._replaced and not any(result.uses for result in op.results):
+                self._block.erase_op(op)
+        for argument in self._pieces.held:
+            if isinstance(argument, BlockArgument):
+                self._block.erase_arg(argument)
+
+
+def _of_rows(attributes: Mapping[str, Attribute], name: str, layers: int) -> list[Mapping[str, Attribute]]:
+    return [{**attributes, "dist.name": StringAttr(row)} for row in row_names(name, layers)]
