@@ -82,6 +82,7 @@ def import_step(
     returned = list(_results(shape, results, leaves))
     main.res_attrs = ArrayAttr([_attributes(path, role) for path, role in returned])
     layers = split_layers(main, tracer.rows, tracer.build) if by_layer else {}
+    tracer.rows.erase_unused()
     values = {
         path: np.asarray(numbers_of(leaf)) for path, role, leaf in leaves if role in UPDATED_ROLES and _has_value(leaf)
     }

@@ -68,8 +68,10 @@ def join_rows(arrays: Mapping[str, Any], layers: Mapping[str, int]) -> dict[str,
 class Rows:
     """What the scans of one function take and give row by row."""
 
-    stacked: dict[SSAValue, list[SSAValue]] = field(default_factory=dict[SSAValue, list[SSAValue]])
-    """By array, the rows of which it was made."""
+    stacked: dict[SSAValue, tuple[list[SSAValue], list[Operation]]] = field(
+        default_factory=dict[SSAValue, "tuple[list[SSAValue], list[Operation]]"]
+    )
+    """By array, the rows of which it is made, and the operations that make it."""
     taken: dict[SSAValue, list[tuple[int, SSAValue, list[Operation]]]] = field(
         default_factory=dict[SSAValue, "list[tuple[int, SSAValue, list[Operation]]]"]
     )
@@ -78,6 +80,18 @@ class Rows:
         default_factory=list[tuple[Sequence[SSAValue], Sequence[SSAValue]]]
     )
     """What each scan takes whole in every step, and row by row."""
+
+    def rows_of(self, value: SSAValue) -> Sequence[SSAValue]:
+        """Those of which an array is made; none for others."""
+        return self.stacked[value][0] if value in self.stacked else ()
+
+    def erase_unused(self) -> None:
+        """Erases what makes arrays, and takes rows, that nothing uses."""
+        made = (op for _, ops in self.stacked.values() for op in reversed(ops))
+        taken = (op for each in self.taken.values() for _, _, ops in each for op in reversed(ops))
+        for op in (*made, *taken):
+            if op.parent is not None and not any(result.uses for result in op.results):
+                op.parent.erase_op(op)
 
 
 def split_layers(main: FuncOp, rows: Rows, build: Build) -> dict[str, int]:
@@ -210,7 +224,7 @@ class _Splitting:
         return self._block.last_op.operands if self._block.last_op is not None else ()
 
     def _is_stacked(self, value: SSAValue, pieces: _Pieces) -> bool:
-        return pieces.dims.get(value, 0) == 0 and len(self._rows.stacked.get(value, ())) == pieces.layers
+        return pieces.dims.get(value, 0) == 0 and len(self._rows.rows_of(value)) == pieces.layers
 
     def _cut(
         self,
@@ -284,8 +298,6 @@ class _Writing:
         self._main, self._rows, self._build, self._pieces = main, rows, build, pieces
         self._block, self._layers = main.body.block, pieces.layers
         self._parts: dict[SSAValue, dict[int, SSAValue]] = {}
-        self._replaced: set[Operation] = set()
-        """Operations that may be of no use any more."""
 
     def run(self) -> dict[str, int]:
         """Returns the number of rows of each argument that was split, by name."""
@@ -337,9 +349,8 @@ class _Writing:
         dim, lax = self._pieces.dims[value], library("jax.lax")
         extent = shape_of(value)[dim] // self._layers
         start, stop = number * extent, (number + 1) * extent
-        rows = self._rows.stacked.get(value, ())
+        rows = self._rows.rows_of(value)
         if dim == 0 and len(rows) == self._layers:
-            self._replaced.add(cast(OpResult, value).op)
             return self._build(lambda row: lax.reshape(row, (1, *row.shape)), [rows[number]], before)
         if isinstance(value.owner, Constant):
             whole = value.owner.value.to_numpy()
@@ -386,13 +397,11 @@ class _Writing:
                 combine = getattr(library("jax.numpy"), COMBINED[state.reduction])
                 whole = reduce(lambda a, b: self._build(combine, [a, b], op), parts)
             result.replace_all_uses_with(whole)
-        self._replaced.add(op)
 
     def _take(self, value: SSAValue, number: int, row: SSAValue, ops: Sequence[Operation]) -> None:
         """A row is taken from its layer's part."""
         part = self._part(value, number, ops[0])
         row.replace_all_uses_with(self._build(lambda x: library("jax.lax").squeeze(x, (0,)), [part], ops[0]))
-        self._replaced.update(ops)
 
     def _split_results(self, split: Mapping[str, int]) -> None:
         last = self._block.last_op
@@ -411,9 +420,11 @@ class _Writing:
         self._main.res_attrs = ArrayAttr([DictionaryAttr(dict(each)) for each in attributes])
 
     def _erase_unused(self) -> None:
+        self._rows.erase_unused()
         for op in [*self._block.ops][::-1]:
-            if op in self._replaced and not any(result.uses for result in op.results):
+            if op in self._pieces.ops and not any(result.uses for result in op.results):
                 self._block.erase_op(op)
+        self._rows.erase_unused()
         for argument in self._pieces.held:
             if isinstance(argument, BlockArgument):
                 self._block.erase_arg(argument)

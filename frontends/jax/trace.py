@@ -188,18 +188,22 @@ class _Writer:
     def _row(self, value: SSAValue, index: int) -> SSAValue:
         lax, rows = library("jax.lax"), self._tracer.rows
         if value in rows.stacked:
-            return rows.stacked[value][index]
-        last = self._block.last_op
-        row = self.traced(lambda x: lax.index_in_dim(x, index, keepdims=False), [value])
-        first = self._block.first_op if last is None else last.next_op
-        rows.taken.setdefault(value, []).append((index, row, [*_from(first)]))
+            return rows.stacked[value][0][index]
+        row, ops = self._written(lambda x: lax.index_in_dim(x, index, keepdims=False), [value])
+        rows.taken.setdefault(value, []).append((index, row, ops))
         return row
 
     def _stack(self, rows: Values) -> SSAValue:
         numpy = library("jax.numpy")
-        value = self.traced(lambda *xs: numpy.stack(xs), rows)
-        self._tracer.rows.stacked[value] = [*rows]
+        value, ops = self._written(lambda *xs: numpy.stack(xs), rows)
+        self._tracer.rows.stacked[value] = [*rows], ops
         return value
+
+    def _written(self, function: Callable[..., Any], operands: Values) -> tuple[SSAValue, list[Operation]]:
+        """The result of a function, and the operations that were written for it."""
+        last = self._block.last_op
+        result = self.traced(function, operands)
+        return result, [*_from(self._block.first_op if last is None else last.next_op)]
 
     def traced(self, function: Callable[..., Any], operands: Values) -> SSAValue:
         from distir.dialects.jax.jaxprs import shape_of
