@@ -4,7 +4,8 @@ PyTorch wrote go in, and the module comes out with the values; or arrays by name
     bind(module, "model.safetensors")     # or a state_dict that torch.save wrote
     save("next.safetensors", results)     # what a step returned, to be bound again or loaded into the torch.nn.Module
 
-Names are those of the program's arguments (`dist.name`), which for a PyTorch model are those of `state_dict()`."""
+Names are those of the program's arguments (`dist.name`), which for a PyTorch model are those of `state_dict()`. A checkpoint may have
+an array `w` whole of which the program has the layers, `w[0]`, `w[1]`, ... (`distir.frontends.by_layer`)."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import numpy_dtype
+from distir.frontends.by_layer import layers_of, split_layers
 from distir.interpreters.entry import Port, arguments_of, entry_function, results_of
 from distir.interpreters.weights import Array, WeightFile, attach, weights_of, write_weights
 
@@ -34,6 +36,7 @@ def bind(module: ModuleOp, path: str | os.PathLike[str]) -> list[str]:
     found = _read(Path(path))
     entry = entry_function(module)
     ports = {p.name: p for p in arguments_of(entry) if p.role in ("parameter", "buffer", "state")}
+    found = _by_layer(found, ports)
     missing = [name for name, port in ports.items() if port.role == "parameter" and name not in found]
     if missing:
         raise DistirError(f"{path}: no value for {_listed(missing)}{_unexpected_note(found, ports)}")
@@ -92,6 +95,16 @@ def _read_torch(path: Path) -> Mapping[str, Array]:
         what = f"'{wrong}' is a {type(tensors[wrong]).__name__}" if wrong is not None else f"a {type(loaded).__name__}"
         raise DistirError(f"{path}: expected a state_dict, tensors by name, got {what}: save that part alone")
     return {str(name): array_of(value.detach().contiguous()) for name, value in tensors.items()}
+
+
+def _by_layer(found: Mapping[str, Array], ports: Mapping[str, Port]) -> Mapping[str, Array]:
+    """The checkpoint, with parts of arrays of which the program has the layers."""
+    layers = {
+        name: (dim, count)
+        for name, (dim, count) in layers_of(ports).items()
+        if name not in ports and name in found and found[name].shape[dim : dim + 1] == (count,)
+    }
+    return split_layers(found, layers) if layers else found
 
 
 def _is_tied(array: Array, found: Mapping[str, Array], ports: Mapping[str, Port]) -> bool:

@@ -27,10 +27,11 @@ from xdsl.ir import Attribute
 
 from distir.dialects.errors import DistirError
 from distir.dialects.jax.library import library
+from distir.frontends.by_layer import Layers, join_layers, split_layers
 from distir.frontends.eager import Steps, attach_eager
 from distir.frontends.jax.fixed import traced
 from distir.frontends.jax.keys import keys_of, numbers_of
-from distir.frontends.jax.layers import join_rows, split_layers, split_rows
+from distir.frontends.jax.layers import split_arguments
 from distir.interpreters.weights import attach
 
 __all__ = ["import_step"]
@@ -81,12 +82,12 @@ def import_step(
     main.arg_attrs = ArrayAttr([_attributes(path, role) for path, role, _ in leaves])
     returned = list(_results(shape, results, leaves))
     main.res_attrs = ArrayAttr([_attributes(path, role) for path, role in returned])
-    layers = split_layers(main, tracer.rows, tracer.build) if by_layer else {}
+    layers = split_arguments(main, tracer.rows, tracer.build) if by_layer else {}
     tracer.rows.erase_unused()
     values = {
         path: np.asarray(numbers_of(leaf)) for path, role, leaf in leaves if role in UPDATED_ROLES and _has_value(leaf)
     }
-    attach(module, split_rows(values, layers))
+    attach(module, split_layers(values, layers))
     structure = jax.tree_util.tree_structure(tuple(example_args))
     examples, results = [(path, leaf) for path, _, leaf in leaves], [path for path, _ in returned]
     steps = _by_layer(_steps(function, structure, examples, results), layers)
@@ -117,11 +118,11 @@ def _steps(
     return run
 
 
-def _by_layer(steps: Steps, layers: Mapping[str, int]) -> Steps:
-    """Steps of whole arrays as steps of their rows."""
+def _by_layer(steps: Steps, layers: Layers) -> Steps:
+    """Steps of whole arrays as steps of the parts of layers."""
 
     def run(values: Mapping[str, Any], batches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        return [split_rows(results, layers) for results in steps(join_rows(values, layers), batches)]
+        return [split_layers(results, layers) for results in steps(join_layers(values, layers), batches)]
 
     return run
 

@@ -1,9 +1,9 @@
-"""Parameters of all layers in one array, as `jax.lax.scan` takes them, in one piece per layer. In go @main and what its
-scans take and give row by row; out comes @main with one argument and one result per layer, each a row of the array.
+"""Parameters of all layers in one array, as `jax.lax.scan` takes them, in one part per layer. In go @main and what its
+scans take and give row by row; out comes @main with one argument and one result per layer.
 
 So each layer's weights, optimizer state and update can be where the layer is. What is done to whole arrays (an
-optimizer's arithmetic) is done to each row, as the discovered rules of the operations allow; what rows add up to (the
-norm of a gradient) is summed. Arrays of which something else is needed stay whole."""
+optimizer's arithmetic) is done to each part, as the discovered rules of the operations allow; what parts add up to (the
+norm of a gradient) is added up. Arrays of which something else is needed stay whole."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from functools import cached_property, reduce
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, StringAttr, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 
-from distir.dialects.errors import DistirError
 from distir.dialects.jax.library import library
 from distir.dialects.jax.operations import Constant
 from distir.dialects.onnx.tensors import TensorAttr
 from distir.dialects.reductions import Reduction
+from distir.frontends.by_layer import Layers, part_names
 from distir.passes.structure import argument_attributes, copied, result_attributes, shape_of, share_name_hint, text
 
 if TYPE_CHECKING:
@@ -36,32 +35,6 @@ Build = Callable[[Callable[..., Any], Sequence[SSAValue], Operation], SSAValue]
 
 COMBINED = {Reduction.SUM: "add", Reduction.PROD: "multiply", Reduction.MAX: "maximum", Reduction.MIN: "minimum"}
 """By reduction, the function of jax.numpy that joins two addends."""
-
-
-def row_names(name: str, layers: int) -> list[str]:
-    """The names of the rows of an array: `w[0]`, `w[1]`, ..."""
-    return [f"{name}[{i}]" for i in range(layers)]
-
-
-def split_rows(arrays: Mapping[str, Any], layers: Mapping[str, int]) -> dict[str, Any]:
-    """Arrays by name, those with layers as their rows, of shape [1, ...]."""
-    found: dict[str, Any] = {}
-    for name, array in arrays.items():
-        rows = row_names(name, layers[name]) if name in layers else ()
-        found |= {row: array[i : i + 1] for i, row in enumerate(rows)} or {name: array}
-    return found
-
-
-def join_rows(arrays: Mapping[str, Any], layers: Mapping[str, int]) -> dict[str, Any]:
-    """The same backwards: rows by name as whole arrays. Raises DistirError for an array of which a row is missing."""
-    found = dict(arrays)
-    for name, count in layers.items():
-        rows = row_names(name, count)
-        if any(row in found for row in rows):
-            if missing := [row for row in rows if row not in found]:
-                raise DistirError(f"no value for {missing[0]}: '{name}' has {count} rows")
-            found[name] = np.concatenate([np.asarray(found.pop(row)) for row in rows])
-    return found
 
 
 @dataclass
@@ -94,9 +67,9 @@ class Rows:
                 op.parent.erase_op(op)
 
 
-def split_layers(main: FuncOp, rows: Rows, build: Build) -> dict[str, int]:
-    """Replaces parameters, state and buffers whose dim 0 tells layers apart, and the results that update them, by their rows, of shape
-    [1, ...] and named as `row_names` says. Returns the number of layers of each array that was split, by its name."""
+def split_arguments(main: FuncOp, rows: Rows, build: Build) -> dict[str, tuple[int, int]]:
+    """Replaces parameters, state and buffers of which a dim tells layers apart, and the results that update them, by the parts of each
+    layer (`by_layer`). Returns that dim and the number of layers of each that was replaced, by name."""
     splitting = _Splitting(main, rows, build)
     for value in splitting.seeds:
         if splitting.is_there(value) and (pieces := splitting.pieces(value)):
@@ -122,7 +95,7 @@ class _Splitting:
 
     def __init__(self, main: FuncOp, rows: Rows, build: Build) -> None:
         self._main, self._rows, self._build, self._block = main, rows, build, main.body.block
-        self.layers: dict[str, int] = {}
+        self.layers: dict[str, tuple[int, int]] = {}
         self._takers = {op for taken in rows.taken.values() for _, _, ops in taken for op in ops}
         self.seeds = self._seeds()
 
@@ -191,31 +164,27 @@ class _Splitting:
         found = _Pieces(shape_of(seed)[0])
         arguments, updates = self._arguments(), self._updates()
         names = {argument: name for name, argument in arguments.items()}
-        todo: list[tuple[SSAValue, int]] = [(seed, 0)]
-
-        def cut(value: SSAValue, dim: int) -> None:
-            """Notes that it is cut along the dim, and what uses it therefore is."""
-            found.dims[value] = dim
-            for use in value.uses:
-                user, row = use.operation, dim == 0 and value in self._rows.taken
-                if isinstance(user, ReturnOp) and (name := updates[use.index]) is not None:
-                    todo.append((arguments[name], 0))
-                elif not (row and user in self._takers) and not self._cut(found, user, dim, todo, operand=use.index):
-                    found.whole.add(value)
+        todo, done = [(seed, 0)], set[SSAValue]()
 
         while todo:
             value, dim = todo.pop()
-            if value in found.dims:
-                if found.dims[value] != dim:
-                    return None
+            if found.dims.setdefault(value, dim) != dim:
+                return None
+            if value in done:
                 continue
+            done.add(value)
             if value in names:
-                if dim != 0 or shape_of(value)[0] != found.layers:
+                if shape_of(value)[dim] != found.layers:
                     return None
-                todo += [(v, 0) for v, name in zip(self._returned, updates, strict=True) if name == names[value]]
+                todo += [(v, dim) for v, name in zip(self._returned, updates, strict=True) if name == names[value]]
             elif isinstance(value, OpResult) and not self._is_stacked(value, found):
                 self._cut(found, value.op, dim, todo, result=value.index)
-            cut(value, dim)
+            for use in value.uses:
+                user, index = use.operation, use.index
+                if isinstance(user, ReturnOp) and (name := updates[index]) is not None:
+                    todo.append((arguments[name], dim))
+                elif not (dim == 0 and user in self._takers) and not self._cut(found, user, dim, todo, operand=index):
+                    found.whole.add(value)
         self._hold(found, {*names})
         return None if found.held & found.whole else found
 
@@ -224,7 +193,7 @@ class _Splitting:
         return self._block.last_op.operands if self._block.last_op is not None else ()
 
     def _is_stacked(self, value: SSAValue, pieces: _Pieces) -> bool:
-        return pieces.dims.get(value, 0) == 0 and len(self._rows.rows_of(value)) == pieces.layers
+        return pieces.dims[value] == 0 and len(self._rows.rows_of(value)) == pieces.layers
 
     def _cut(
         self,
@@ -299,8 +268,8 @@ class _Writing:
         self._block, self._layers = main.body.block, pieces.layers
         self._parts: dict[SSAValue, dict[int, SSAValue]] = {}
 
-    def run(self) -> dict[str, int]:
-        """Returns the number of rows of each argument that was split, by name."""
+    def run(self) -> dict[str, tuple[int, int]]:
+        """Returns the dim and the number of layers of each argument that was split, by name."""
         split = self._split_arguments()
         for op in [*self._block.ops]:
             if op in self._pieces.ops:
@@ -315,16 +284,16 @@ class _Writing:
         self._main.properties["function_type"] = FunctionType.from_lists(arguments, [value.type for value in returned])
         return split
 
-    def _split_arguments(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+    def _split_arguments(self) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
         attributes: list[Mapping[str, Attribute]] = []
         for argument, given in zip([*self._block.args], argument_attributes(self._main), strict=True):
             if argument not in self._pieces.held:
                 attributes.append(given)
                 continue
             name = text(given, "dist.name", "")
-            found[name] = self._layers
-            attributes += _of_rows(given, name, self._layers)
+            found[name] = self._pieces.dims[argument], self._layers
+            attributes += _of_parts(given, name, *found[name])
             for number in range(self._layers):
                 part = self._block.insert_arg(self._part_type(argument), argument.index)
                 self._parts.setdefault(argument, {})[number] = part
@@ -403,7 +372,7 @@ class _Writing:
         part = self._part(value, number, ops[0])
         row.replace_all_uses_with(self._build(lambda x: library("jax.lax").squeeze(x, (0,)), [part], ops[0]))
 
-    def _split_results(self, split: Mapping[str, int]) -> None:
+    def _split_results(self, split: Layers) -> None:
         last = self._block.last_op
         assert last is not None
         returned: list[SSAValue] = []
@@ -412,7 +381,7 @@ class _Writing:
             name = text(given, "dist.name", "")
             if name in split:
                 returned += [self._part(value, number, last) for number in range(self._layers)]
-                attributes += _of_rows(given, name, self._layers)
+                attributes += _of_parts(given, name, *split[name])
             else:
                 returned.append(value)
                 attributes.append(given)
@@ -430,5 +399,5 @@ class _Writing:
                 self._block.erase_arg(argument)
 
 
-def _of_rows(attributes: Mapping[str, Attribute], name: str, layers: int) -> list[Mapping[str, Attribute]]:
-    return [{**attributes, "dist.name": StringAttr(row)} for row in row_names(name, layers)]
+def _of_parts(attributes: Mapping[str, Attribute], name: str, dim: int, count: int) -> list[Mapping[str, Attribute]]:
+    return [{**attributes, "dist.name": StringAttr(part)} for part in part_names(name, dim, count)]

@@ -257,12 +257,18 @@ class Assignment:
         return value in self._parameters
 
     def _assign_after(self, ops: Sequence[Operation]) -> None:
-        """Updates run where their parameter lives, with all that only they need; what several stages need, where it is."""
-        settled = self._updated_stages(ops)
+        """Updates run where their parameter lives, with all that only they need; what several stages need, where it is made, or where what is made of
+        it first is (the moments of one layer, of which all layers' update takes the norm)."""
+        stages = {op: group.stage for op, group in self.groups.items()} | self._updated_stages(ops)
         for op in ops:
-            producers = [self.groups[v.op] for v in values_read(op) if isinstance(v, OpResult) and v.op in self.groups]
-            stage = settled.get(op, max((g.stage for g in producers), default=0))
-            self._put(op, Group(UPDATE, stage, self._level(op, UPDATE, stage)))
+            made = [stages[v.op] for v in values_read(op) if isinstance(v, OpResult) and v.op in stages]
+            if made:
+                stages.setdefault(op, max(made))
+        for op in reversed(ops):
+            users = (user_of(result, use) for result in op.results for use in result.uses)
+            stages.setdefault(op, min((stages[user] for user in users if user in stages), default=0))
+        for op in ops:
+            self._put(op, Group(UPDATE, stages[op], self._level(op, UPDATE, stages[op])))
 
     def _updated_stages(self, ops: Sequence[Operation]) -> dict[Operation, int]:
         """Of operations after the loop, the stage of the one parameter that they are for."""
