@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, StringAttr, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.jax.library import library
 from distir.dialects.jax.operations import Constant
 from distir.dialects.onnx.tensors import TensorAttr
 from distir.dialects.reductions import Reduction
 from distir.frontends.by_layer import Layers, part_names
+from distir.interpreters.walk import values_read
 from distir.passes.structure import argument_attributes, copied, result_attributes, shape_of, share_name_hint, text
 
 if TYPE_CHECKING:
@@ -70,11 +71,28 @@ class Rows:
 def split_arguments(main: FuncOp, rows: Rows, build: Build) -> dict[str, tuple[int, int]]:
     """Replaces parameters, state and buffers of which a dim tells layers apart, and the results that update them, by the parts of each
     layer (`by_layer`). Returns that dim and the number of layers of each that was replaced, by name."""
-    splitting = _Splitting(main, rows, build)
-    for value in splitting.seeds:
+    splitting, layer_of = _Splitting(main, rows), dict[Operation, tuple[int, int]]()
+    found: dict[str, tuple[int, int]] = {}
+    for value, scan in splitting.seeds.items():
         if splitting.is_there(value) and (pieces := splitting.pieces(value)):
-            splitting.write(pieces)
-    return splitting.layers
+            writing = _Writing(main, rows, build, pieces)
+            found |= writing.run()
+            layer_of |= {op: (scan, number) for op, number in writing.number_of.items()}
+    if found:
+        _order_by_layer(main.body.block, layer_of)
+    return found
+
+
+def _order_by_layer(block: Block, layer_of: Mapping[Operation, tuple[int, int]]) -> None:
+    """Puts operations of one layer one after the other, as far as what they take of others allows: each layer looks like the next."""
+    *ops, last = block.ops
+    rounds: dict[Operation, int] = {}
+    for op in ops:
+        makers = [value.op for value in values_read(op) if isinstance(value, OpResult) and value.op in rounds]
+        rounds[op] = max((rounds[m] + (m in layer_of and op not in layer_of) for m in makers), default=0)
+    for op in sorted(ops, key=lambda op: (rounds[op], layer_of.get(op, (-1, 0)))):
+        op.detach()
+        block.insert_op_before(op, last)
 
 
 @dataclass
@@ -93,24 +111,25 @@ class _Pieces:
 class _Splitting:
     """The arguments of one function."""
 
-    def __init__(self, main: FuncOp, rows: Rows, build: Build) -> None:
-        self._main, self._rows, self._build, self._block = main, rows, build, main.body.block
-        self.layers: dict[str, tuple[int, int]] = {}
+    def __init__(self, main: FuncOp, rows: Rows) -> None:
+        self._main, self._rows, self._block = main, rows, main.body.block
         self._takers = {op for taken in rows.taken.values() for _, _, ops in taken for op in ops}
         self.seeds = self._seeds()
 
-    def _seeds(self) -> list[SSAValue]:
-        """Arrays of which a scan takes each row, where a step has more parameters of its own than it shares with other steps: a scan over
-        layers, not over time."""
-        of_parameters, found = self._of_parameters(), dict[SSAValue, None]()
+    def _seeds(self) -> dict[SSAValue, int]:
+        """Arrays of which a scan takes each row, where a step has more parameters of its own than it shares with other steps (a scan over
+        layers, not over time), and the number of that scan."""
+        of_parameters, found = self._of_parameters(), dict[SSAValue, int]()
 
         def size(values: Sequence[SSAValue]) -> int:
             return sum(prod(shape_of(value)) for value in {*values} & of_parameters)
 
-        for shared, by_row in self._rows.scans:
+        for number, (shared, by_row) in enumerate(self._rows.scans):
             if size(by_row) >= size(shared):
-                found.update(dict.fromkeys(v for v in by_row if v in of_parameters and shape_of(v)[0] > 1))
-        return [*found]
+                for value in by_row:
+                    if value in of_parameters and shape_of(value)[0] > 1:
+                        found.setdefault(value, number)
+        return found
 
     def _of_parameters(self) -> set[SSAValue]:
         """What is made of arguments that may be split, and of nothing else but constants."""
@@ -255,10 +274,6 @@ class _Splitting:
                 r for r, state in zip(op.results, option.results, strict=True) if isinstance(state, Sharded)
             )
 
-    def write(self, pieces: _Pieces) -> None:
-        """Writes what is cut once per layer."""
-        self.layers |= _Writing(self._main, self._rows, self._build, pieces).run()
-
 
 class _Writing:
     """Writes the pieces of one function."""
@@ -267,6 +282,8 @@ class _Writing:
         self._main, self._rows, self._build, self._pieces = main, rows, build, pieces
         self._block, self._layers = main.body.block, pieces.layers
         self._parts: dict[SSAValue, dict[int, SSAValue]] = {}
+        self.number_of: dict[Operation, int] = {}
+        """Of operations of one layer, which it is."""
 
     def run(self) -> dict[str, tuple[int, int]]:
         """Returns the dim and the number of layers of each argument that was split, by name."""
@@ -310,7 +327,8 @@ class _Writing:
         """A layer's part of a value that is cut."""
         parts = self._parts.setdefault(value, {})
         if number not in parts:
-            parts[number] = self._made_part(value, number, before)
+            part = parts[number] = self._made_part(value, number, before)
+            self.number_of[cast(OpResult, part).op] = number
             share_name_hint([parts[number]], value.name_hint)
         return parts[number]
 
@@ -354,6 +372,7 @@ class _Writing:
                 location=op.location,
             )
             self._block.insert_op_before(copy, op)
+            self.number_of[copy] = number
             copies.append(copy)
         for result, state in zip(op.results, option.results, strict=True):
             parts = [copy.results[result.index] for copy in copies]
