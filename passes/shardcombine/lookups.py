@@ -107,12 +107,15 @@ class Lookup:
 
     def _is_read(self, index: int, ignored: int | None) -> bool:
         """Whether a negative index is an error or what we take it for, whatever it is: one from the end, or ignored (by
-        kernels, if there are any: exact code may know less of what they accept)."""
+        kernels, if there are any: exact code may know less of what they accept). A type without negative numbers has none for
+        what is before a shard."""
         probe, extent = self.probe, self.extent
         arithmetic = probe.arithmetic if ignored is None else Floats(positive=True)
         try:
             arrays = dict(probe.drawn[0].arrays if ignored is None else probe.draw(arithmetic, 0).arrays)
         except Exception:
+            return False
+        if arrays[index].dtype.kind == "u":
             return False
 
         def results(value: int) -> list[Array | None] | None:
