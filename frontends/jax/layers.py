@@ -133,7 +133,7 @@ class _Splitting:
 
     def _of_parameters(self) -> set[SSAValue]:
         """What is made of arguments that may be split, and of nothing else but constants."""
-        found, stated = {*self._arguments().values()}, set[SSAValue]()
+        found, stated = set[SSAValue](self._arguments().values()), set[SSAValue]()
         for op in self._block.ops:
             if all(value in stated for value in op.operands):
                 stated.update(op.results)
@@ -182,7 +182,7 @@ class _Splitting:
         argument."""
         found = _Pieces(shape_of(seed)[0])
         arguments, updates = self._arguments(), self._updates()
-        names = {argument: name for name, argument in arguments.items()}
+        names = dict[SSAValue, str](zip(arguments.values(), arguments, strict=True))
         todo, done = [(seed, 0)], set[SSAValue]()
 
         while todo:
@@ -342,7 +342,7 @@ class _Writing:
         if isinstance(value.owner, Constant):
             whole = value.owner.value.to_numpy()
             constant = Constant(TensorAttr.from_numpy(whole[(*[slice(None)] * dim, slice(start, stop))]))
-            before.parent_block().insert_op_before(constant, before)
+            self._block.insert_op_before(constant, before)
             return constant.result
         return self._build(lambda whole: lax.slice_in_dim(whole, start, stop, axis=dim), [value], before)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from typing import Any, cast
 
 import numpy as np
@@ -38,6 +39,7 @@ class Tracer:
     def __init__(self) -> None:
         self._functions: list[FuncOp] = []
         self._outlined: dict[str, FuncOp] = {}
+        self._numbers = count()
         self.rows = Rows()
 
     def module(self, closed: Any) -> ModuleOp:
@@ -77,7 +79,7 @@ class Tracer:
         """A function of the module with this body; equal bodies are one function."""
         key = str(closed.jaxpr)
         if closed.consts or key not in self._outlined:
-            function = self._function(f"scan_{len(self._functions)}", closed)
+            function = self._function(f"scan_{next(self._numbers)}", closed)
             self._functions.append(function)
             self._outlined[key] = function
         return self._outlined[key]

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 import pytest
 from jax import numpy as jnp
+from xdsl.dialects.builtin import TensorType
 
 from distir.dialects.dist.attributes import placement
 from distir.dialects.errors import DistirError
@@ -124,7 +125,7 @@ def training(forward: Callable[..., Any], p: Any, update: Callable[..., Any] = m
 
 
 def shapes(module: Any) -> dict[str, tuple[int, ...]]:
-    return {port.name: port.type.get_shape() for port in arguments_of(entry_function(module))}
+    return {port.name: cast("TensorType[Any]", port.type).get_shape() for port in arguments_of(entry_function(module))}
 
 
 def split(module: Any) -> Mapping[str, tuple[int, int]]:
@@ -187,7 +188,24 @@ def over_time(p: Any, x: Any) -> Any:
 
 @pytest.mark.parametrize("forward", [one_row, experts, over_time])
 def test_nothing_is_split_where_no_layers_are_told_apart(forward: Callable[..., Any]) -> None:
-    assert not split(training(forward, parameters("layers")))
+    module = training(forward, parameters("layers"))
+    module.verify()
+    assert not split(module)
+    assert check_imported(module)
+
+
+def in_turns(p: Any, x: Any) -> Any:
+    """A scan over parts of the batch, with a scan over layers in each step."""
+    return jax.lax.scan(lambda _, rows: (None, plain(p, rows)), None, x.reshape(2, ROWS // 2, WIDTH))[1].reshape(
+        x.shape
+    )
+
+
+def test_what_a_scan_within_a_scan_takes_stays_whole() -> None:
+    module = training(in_turns, parameters("layers"))
+    module.verify()
+    assert shapes(module)["p.layers.w"] == (LAYERS, WIDTH, WIDTH)
+    assert check_imported(module)
 
 
 def test_what_is_needed_whole_stays_whole() -> None:
