@@ -52,8 +52,7 @@ def import_step(
     `arguments` gives the role of each positional argument (`input` by default), `results` that of each element of the
     returned tuple, or of the one value that it returns (`output` by default). With `by_layer`, a parameter (state, buffer) in
     which a `scan` has all layers is an argument per layer, `w[0]` of shape [1, ...]; it stays one where something needs it
-    whole. Raises DistirError, one line, for what a
-    program cannot hold, naming the primitive.
+    whole. Raises DistirError, one line, for what a program cannot hold, naming the primitive.
     """
     from distir.frontends.jax.trace import Tracer
 
