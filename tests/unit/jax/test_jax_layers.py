@@ -133,7 +133,7 @@ def split(module: Any) -> Mapping[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("update", [momentum, clipped_adam, lamb, factored])
-@pytest.mark.parametrize("forward", [plain, rematerialised])
+@pytest.mark.parametrize("forward", [plain, pytest.param(rematerialised, marks=pytest.mark.long)])
 def test_a_training_step_has_an_argument_per_layer(update: Callable[..., Any], forward: Callable[..., Any]) -> None:
     module = training(forward, parameters("layers"), update)
     module.verify()
