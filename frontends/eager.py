@@ -4,7 +4,7 @@ come the function again, and comparisons of both (`distir verify --against-eager
 Like weights it is beside the program, never in it: a table with weak keys holds it, in memory only."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.comparison import Comparison, compare, moves_of, tolerance_of, worst
@@ -56,14 +57,20 @@ def attach_eager(
     _attached[module] = _Origin(steps, examples or {}, again)
 
 
+def change_eager(module: ModuleOp, change: Callable[[Steps], Steps]) -> None:
+    """Changes the steps of what a program was imported from, if that is known."""
+    if (origin := _attached.get(module)) is not None:
+        _attached[module] = replace(origin, steps=change(origin.steps))
+
+
 def eager_of(module: ModuleOp) -> Steps | None:
     """What the program was imported from; None if nobody said so."""
     return None if (origin := _attached.get(module)) is None else origin.steps
 
 
-def copied(module: ModuleOp) -> ModuleOp:
-    """A copy of a program, imported from what this one was imported from."""
-    found = module.clone()
+def copied(module: ModuleOp, values: dict[SSAValue, SSAValue] | None = None) -> ModuleOp:
+    """A copy of a program, imported from what this one was imported from; `values` gets its values, by those of the program."""
+    found = module.clone(values)
     if module in _attached:
         _attached[found] = _attached[module]
     return found

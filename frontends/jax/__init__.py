@@ -27,11 +27,10 @@ from xdsl.ir import Attribute
 
 from distir.dialects.errors import DistirError
 from distir.dialects.jax.library import library
-from distir.frontends.by_layer import Layers, join_layers, split_layers
 from distir.frontends.eager import Steps, attach_eager
 from distir.frontends.jax.fixed import traced
 from distir.frontends.jax.keys import keys_of, numbers_of
-from distir.frontends.jax.layers import split_arguments
+from distir.frontends.jax.rows import attach_rows
 from distir.interpreters.weights import attach
 
 __all__ = ["import_step"]
@@ -50,9 +49,9 @@ def import_step(
     """The function as a module with @main, its arguments and results in the order of the flattened pytrees.
 
     `arguments` gives the role of each positional argument (`input` by default), `results` that of each element of the
-    returned tuple, or of the one value that it returns (`output` by default). With `by_layer`, a parameter (state, buffer) in
-    which a `scan` has all layers is an argument per layer, `w[0]` of shape [1, ...]; it stays one where something needs it
-    whole. Raises DistirError, one line, for what a program cannot hold, naming the primitive.
+    returned tuple, or of the one value that it returns (`output` by default). With `by_layer`, what takes the module as a
+    MODEL makes a parameter (state, buffer) in which a `scan` has all layers an argument per layer, `w[0]` of shape [1, ...]; it
+    stays one where something needs it whole. Raises DistirError, one line, for what a program cannot hold, naming the primitive.
     """
     from distir.frontends.jax.trace import Tracer
 
@@ -81,15 +80,19 @@ def import_step(
     main.arg_attrs = ArrayAttr([_attributes(path, role) for path, role, _ in leaves])
     returned = list(_results(shape, results, leaves))
     main.res_attrs = ArrayAttr([_attributes(path, role) for path, role in returned])
-    layers = split_arguments(main, tracer.rows, tracer.build) if by_layer else {}
     tracer.rows.erase_unused()
-    values = {
-        path: np.asarray(numbers_of(leaf)) for path, role, leaf in leaves if role in UPDATED_ROLES and _has_value(leaf)
-    }
-    attach(module, split_layers(values, layers))
+    if by_layer:
+        attach_rows(module, tracer.rows)
+    attach(
+        module,
+        {
+            path: np.asarray(numbers_of(leaf))
+            for path, role, leaf in leaves
+            if role in UPDATED_ROLES and _has_value(leaf)
+        },
+    )
     structure = jax.tree_util.tree_structure(tuple(example_args))
-    examples, results = [(path, leaf) for path, _, leaf in leaves], [path for path, _ in returned]
-    steps = _by_layer(_steps(function, structure, examples, results), layers)
+    steps = _steps(function, structure, [(path, leaf) for path, _, leaf in leaves], [path for path, _ in returned])
     inputs = {
         path: np.asarray(numbers_of(leaf))
         for path, role, leaf in leaves
@@ -113,15 +116,6 @@ def _steps(
             found.append({name: np.asarray(numbers_of(leaf)) for name, leaf in zip(results, returned, strict=True)})
             held |= found[-1]
         return found
-
-    return run
-
-
-def _by_layer(steps: Steps, layers: Layers) -> Steps:
-    """Steps of whole arrays as steps of the parts of layers."""
-
-    def run(values: Mapping[str, Any], batches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        return [split_layers(results, layers) for results in steps(join_layers(values, layers), batches)]
 
     return run
 

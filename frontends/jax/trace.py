@@ -23,7 +23,7 @@ from distir.dialects.jax.parameters import encode, tensor_type
 from distir.dialects.onnx.tensors import TensorAttr
 from distir.frontends.jax import ragged
 from distir.frontends.jax.keys import COUNTS, SAME, is_key, numbers, numbers_of, on_numbers
-from distir.frontends.jax.layers import Rows
+from distir.frontends.jax.rows import Rows
 
 Values = Sequence[SSAValue]
 
@@ -40,7 +40,7 @@ class Tracer:
         self._functions: list[FuncOp] = []
         self._outlined: dict[str, FuncOp] = {}
         self._numbers = count()
-        self.rows = Rows()
+        self.rows = Rows(self.build)
 
     def module(self, closed: Any) -> ModuleOp:
         """The module of a closed jaxpr, with its function as @main."""

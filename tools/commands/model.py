@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
 from xdsl.utils.exceptions import DiagnosticException, UnregisteredConstructException
 
 from distir.dialects.errors import DistirError
@@ -124,10 +125,16 @@ def _module_of(made: Any, what: str, shapes: dict[str, tuple[int, ...]], roles: 
     """A model that exists in this process, as a module; shapes and roles that are used are taken out."""
     if isinstance(made, ModuleOp):
         from distir.frontends.eager import copied
+        from distir.frontends.jax.rows import attach_rows, rows_of
         from distir.interpreters.weights import attach, weights_of
+        from distir.passes.staging.layers import split_layers_of
 
         check(made, what)
-        attach(module := copied(made), weights_of(made))
+        values = dict[SSAValue, SSAValue]()
+        attach(module := copied(made, values), weights_of(made))
+        if (rows := rows_of(made)) is not None:
+            attach_rows(module, rows.of_copy(values))
+            split_layers_of(module)
         return module
     if type(made).__module__.startswith("onnx") and type(made).__name__ == "ModelProto":
         from distir.frontends.onnx import import_model

@@ -24,6 +24,7 @@ from distir.interpreters.equivalence import verify
 from distir.interpreters.weights import weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.structure import shape_of
+from distir.tools.commands.model import load_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 LAYERS, WIDTH, ROWS = 4, 6, 8
@@ -121,7 +122,8 @@ def training(forward: Callable[..., Any], p: Any, update: Callable[..., Any] = m
     state = (zeros, zeros) if update is clipped_adam else zeros
     roles = ("parameter", "state", "input", "label")
     x, y = drawn(ROWS, WIDTH), drawn(ROWS, WIDTH)
-    return import_step(step, (p, state, x, y), roles, ("parameter", "state", "output"), **options)
+    module = import_step(step, (p, state, x, y), roles, ("parameter", "state", "output"), **options)
+    return load_model(module)
 
 
 def shapes(module: Any) -> dict[str, tuple[int, ...]]:

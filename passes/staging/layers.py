@@ -7,13 +7,13 @@ norm of a gradient) is added up. Arrays of which something else is needed stay w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, StringAttr, TensorType
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp, StringAttr, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
 
@@ -21,8 +21,12 @@ from distir.dialects.jax.library import library
 from distir.dialects.jax.operations import Constant
 from distir.dialects.onnx.tensors import TensorAttr
 from distir.dialects.reductions import Reduction
-from distir.frontends.by_layer import Layers, part_names
+from distir.frontends.by_layer import Layers, join_layers, part_names, split_layers
+from distir.frontends.eager import Steps, change_eager
+from distir.frontends.jax.rows import Rows, rows_of
+from distir.interpreters.entry import entry_function
 from distir.interpreters.walk import values_read
+from distir.interpreters.weights import attach, weights_of
 from distir.passes.structure import argument_attributes, copied, result_attributes, shape_of, share_name_hint, text
 
 if TYPE_CHECKING:
@@ -31,51 +35,32 @@ if TYPE_CHECKING:
 
 SPLIT_ROLES = ("parameter", "state", "buffer")
 
-Build = Callable[[Callable[..., Any], Sequence[SSAValue], Operation], SSAValue]
-"""Writes what a JAX function does with these values before an operation, and gives its result."""
-
 COMBINED = {Reduction.SUM: "add", Reduction.PROD: "multiply", Reduction.MAX: "maximum", Reduction.MIN: "minimum"}
 """By reduction, the function of jax.numpy that joins two addends."""
 
 
-@dataclass
-class Rows:
-    """What the scans of one function take and give row by row."""
+def split_layers_of(module: ModuleOp) -> None:
+    """Splits arrays that have all layers, of a program that was imported from JAX, and their values; nothing for others."""
+    if (rows := rows_of(module)) is None:
+        return
+    layers = split_arguments(entry_function(module), rows)
+    rows.erase_unused()
+    attach(module, split_layers(weights_of(module), layers))
 
-    stacked: dict[SSAValue, tuple[list[SSAValue], list[Operation]]] = field(
-        default_factory=dict[SSAValue, "tuple[list[SSAValue], list[Operation]]"]
-    )
-    """By array, the rows of which it is made, and the operations that make it."""
-    taken: dict[SSAValue, list[tuple[int, SSAValue, list[Operation]]]] = field(
-        default_factory=dict[SSAValue, "list[tuple[int, SSAValue, list[Operation]]]"]
-    )
-    """By array, the rows that were taken from it: their numbers, and the operations that take them."""
-    scans: list[tuple[Sequence[SSAValue], Sequence[SSAValue]]] = field(
-        default_factory=list[tuple[Sequence[SSAValue], Sequence[SSAValue]]]
-    )
-    """What each scan takes whole in every step, and row by row."""
+    def of_parts(steps: Steps) -> Steps:
+        return lambda values, batches: [split_layers(r, layers) for r in steps(join_layers(values, layers), batches)]
 
-    def rows_of(self, value: SSAValue) -> Sequence[SSAValue]:
-        """Those of which an array is made; none for others."""
-        return self.stacked[value][0] if value in self.stacked else ()
-
-    def erase_unused(self) -> None:
-        """Erases what makes arrays, and takes rows, that nothing uses."""
-        made = (op for _, ops in self.stacked.values() for op in reversed(ops))
-        taken = (op for each in self.taken.values() for _, _, ops in each for op in reversed(ops))
-        for op in (*made, *taken):
-            if op.parent is not None and not any(result.uses for result in op.results):
-                op.parent.erase_op(op)
+    change_eager(module, of_parts)
 
 
-def split_arguments(main: FuncOp, rows: Rows, build: Build) -> dict[str, tuple[int, int]]:
+def split_arguments(main: FuncOp, rows: Rows) -> dict[str, tuple[int, int]]:
     """Replaces parameters, state and buffers of which a dim tells layers apart, and the results that update them, by the parts of each
     layer (`by_layer`). Returns that dim and the number of layers of each that was replaced, by name."""
     splitting, layer_of = _Splitting(main, rows), dict[Operation, tuple[int, int]]()
     found: dict[str, tuple[int, int]] = {}
     for value, scan in splitting.seeds.items():
         if splitting.is_there(value) and (pieces := splitting.pieces(value)):
-            writing = _Writing(main, rows, build, pieces)
+            writing = _Writing(main, rows, pieces)
             found |= writing.run()
             layer_of |= {op: (scan, number) for op, number in writing.number_of.items()}
     if found:
@@ -278,8 +263,8 @@ class _Splitting:
 class _Writing:
     """Writes the pieces of one function."""
 
-    def __init__(self, main: FuncOp, rows: Rows, build: Build, pieces: _Pieces) -> None:
-        self._main, self._rows, self._build, self._pieces = main, rows, build, pieces
+    def __init__(self, main: FuncOp, rows: Rows, pieces: _Pieces) -> None:
+        self._main, self._rows, self._build, self._pieces = main, rows, rows.build, pieces
         self._block, self._layers = main.body.block, pieces.layers
         self._parts: dict[SSAValue, dict[int, SSAValue]] = {}
         self.number_of: dict[Operation, int] = {}
