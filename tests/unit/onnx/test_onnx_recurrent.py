@@ -54,7 +54,7 @@ def test_each_sequence_ends_where_it_ends(operator: str, direction: str, layout:
         assert not steps[length:].any()
         assert (steps[:length] != 0).all()
         for got, want, axis in zip(results, expected, [0 if layout else 2, 1 - layout, 1 - layout], strict=False):
-            np.testing.assert_allclose(got.take([item], axis), want, rtol=1e-5)  # pyright: ignore
+            np.testing.assert_allclose(got.take([item], axis), want, rtol=1e-5, atol=1e-6)  # pyright: ignore
         if length and direction == "forward":
             np.testing.assert_allclose(results[1].take(item, 1 - layout)[0], steps[length - 1, 0], rtol=1e-6)  # pyright: ignore
 
@@ -63,9 +63,9 @@ def test_each_sequence_ends_where_it_ends(operator: str, direction: str, layout:
     ("lengths", "properties", "reason"),
     [
         ([7, 1, 1, 1], "", "expected 4 lengths of at most 6"),
-        ([6, 6, 6, 6], ", clip = 1.0 : f32", "'clip' or 'input_forget' is not implemented"),
-        ([6, 6, 6, 6], ', activations = ["Relu", "Tanh", "Tanh"]', "activations .* is not implemented"),
-        ([6, 6, 6, 6], ", input_forget = 1 : si64", "'clip' or 'input_forget' is not implemented"),
+        ([6, 6, 6, 6], ', activations = ["Sine", "Tanh", "Tanh"]', "no activation Sine; known are relu"),
+        ([6, 6, 6, 6], ', activations = ["Affine", "Tanh", "Tanh"]', "Affine of LSTM has no default"),
+        ([6, 6, 6, 6], ', activations = ["Tanh"]', "expected 3 activations"),
     ],
 )
 def test_what_is_not_computed_is_refused(lengths: list[int], properties: str, reason: str) -> None:
@@ -79,6 +79,35 @@ def test_defaults_in_other_words_are_computed() -> None:
     arrays = operands_of(stated, [6, 2, 0, 2])
     for got, want in zip(run_onnx(stated, arrays), run_onnx(layer("LSTM"), arrays), strict=True):
         np.testing.assert_array_equal(got, want)  # pyright: ignore[reportArgumentType]
+
+
+def test_each_activation_takes_the_numbers_that_are_its_own() -> None:
+    """The first of two alphas is LeakyRelu's: Tanh has none."""
+    kinds = ', activations = ["Tanh", "LeakyRelu", "ScaledTanh"], activation_alpha = [0.5 : f32, 2.0 : f32], activation_beta = [0.25 : f32]'
+    op = layer("LSTM", properties=kinds)
+    x, w, r, b, _, h, c = operands_of(op, [6] * BATCH)
+    y, last_h, last_c = run_onnx(op, operands_of(op, [6] * BATCH))
+    h, c = h[0], c[0]
+    for step in range(STEPS):
+        gates = x[step] @ w[0].T + h @ r[0].T + b[0, : 4 * HIDDEN] + b[0, 4 * HIDDEN :]
+        i, o, f, new = np.split(gates, 4, 1)
+        c = np.tanh(f) * c + np.tanh(i) * np.where(new >= 0, new, 0.5 * new)
+        h = np.tanh(o) * 2 * np.tanh(0.25 * c)
+        np.testing.assert_allclose(y[step, 0], h, rtol=1e-4, atol=1e-5)  # pyright: ignore
+    np.testing.assert_allclose(last_h[0], h, rtol=1e-4, atol=1e-5)  # pyright: ignore
+    np.testing.assert_allclose(last_c[0], c, rtol=1e-4, atol=1e-5)  # pyright: ignore
+
+
+def test_clipping_is_before_activations_and_a_coupled_gate_forgets_what_is_not_taken_in() -> None:
+    clipped = layer("RNN", properties=', clip = 0.5 : f32, activations = ["Relu"]')
+    y = run_onnx(clipped, operands_of(clipped, [6] * BATCH))[0]
+    assert (y.min(), y.max()) == (0, 0.5)  # pyright: ignore
+    coupled = layer("LSTM", properties=', input_forget = 1 : si64, activations = ["Sigmoid", "Relu", "Tanh"]')
+    arrays = operands_of(coupled, [6] * BATCH)
+    arrays[6][:] = 1
+    arrays[1][:, 3 * HIDDEN :], arrays[2][:, 3 * HIDDEN :], arrays[3][:] = 0, 0, 0
+    arrays[3][:, 3 * HIDDEN : 4 * HIDDEN] = 1  # what is new is 1, as what was: their average is 1, whatever the gate
+    np.testing.assert_allclose(run_onnx(coupled, arrays)[2], 1, rtol=1e-5)  # pyright: ignore
 
 
 @pytest.mark.parametrize("operator", also_long(GATES, ["GRU"]))
