@@ -4,7 +4,7 @@ result types, by onnx's own inference.
 Answers are kept by operator, attributes, operand types and the values of small operands.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
@@ -97,7 +97,24 @@ def _infer(op: OnnxOperation, operands: Sequence[Operand]) -> list[Attribute | N
     except onnx.shape_inference.InferenceError as error:
         reason = str(error).strip().splitlines()[-1].removeprefix("[ShapeInferenceError] ")
         raise _refusal(op, operands, reason) from error
+    unsaid = _UNSAID.get(op.schema.name) if op.schema.domain == "ai.onnx.ml" else None
+    shapes, _ = _extents(operands)
+    if unsaid is not None and all(shape is not None and len(shape) == 2 for shape in shapes):
+        columns = unsaid(op, [shape[1] for shape in shapes if shape])
+        element = cast(TensorType[Attribute] | UnrankedTensorType[Attribute], op.results[0].type).element_type
+        return [TensorType(element, [next(shape[0] for shape in shapes if shape), columns])]
     return [None if isinstance(r.type, NoneType) else _type(inferred.get(r), r.type) for r in op.results]
+
+
+_UNSAID: Mapping[str, Callable[[OnnxOperation, Sequence[int]], int]] = {
+    "FeatureVectorizer": lambda op, columns: sum(_integers(op.properties["inputdimensions"])),
+    "Imputer": lambda op, columns: columns[0],
+    "LinearRegressor": lambda op, columns: _integers(op.properties["targets"])[0] if "targets" in op.properties else 1,
+    "Normalizer": lambda op, columns: columns[0],
+    "SVMRegressor": lambda op, columns: 1,
+    "Scaler": lambda op, columns: columns[0],
+}
+"""Operators of ai.onnx.ml for which onnx has no inference: how many columns they make of matrices. Rows stay."""
 
 
 def _try_apart(op: OnnxOperation, operands: Sequence[Operand], infer: Callable[[], object]) -> None:

@@ -2,6 +2,7 @@
 reading makes right, each refused with the place."""
 
 from io import StringIO
+from typing import Any
 
 import numpy as np
 import onnx
@@ -248,6 +249,30 @@ def test_older_operator_that_lost_nothing_since_is_read(version: int) -> None:
     OnnxFoldShapesPass().apply(Context(), module)
     (y,) = run(module, {"x": np.array([[9, 0], [0, 9]], np.float32)}).values()
     np.testing.assert_array_equal(y, [[3], [-7]])
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "expected"),
+    [
+        ("Scaler", {"offset": [1.0, 2.0], "scale": [2.0, 1.0]}, [[0, 1], [4, -2]]),
+        ("Normalizer", {"norm": "MAX"}, [[1 / 3, 1], [1, 0]]),
+        ("Imputer", {"imputed_value_floats": [7.0], "replaced_value_float": 0.0}, [[1, 3], [3, 7]]),
+        ("FeatureVectorizer", {"inputdimensions": [3]}, [[1, 3, 0], [3, 0, 0]]),
+        ("LinearRegressor", {"coefficients": [1.0, 1.0], "intercepts": [1.0], "post_transform": "NONE"}, [[5], [4]]),
+        ("LinearRegressor", {"coefficients": [1.0, 0.0, 0.0, 1.0], "intercepts": [1.0, 0.0], "targets": 2}, [[2, 3], [4, 0]]),
+        ("SVMRegressor", {"kernel_type": "LINEAR", "coefficients": [1.0, 2.0], "rho": [1.0], "n_supports": 0}, [[8], [4]]),
+    ],
+)  # fmt: skip
+def test_operators_of_learning_for_which_onnx_infers_nothing_have_types(
+    operator: str, attributes: dict[str, Any], expected: object
+) -> None:
+    first = node(operator, ["x"], ["first"], domain="ai.onnx.ml", **attributes)
+    proto = of_learning(first, 1)
+    proto.graph.node.append(node("Neg", ["first"], ["y"]))
+    module = import_model(proto)
+    OnnxFoldShapesPass().apply(Context(), module)
+    (y,) = run(module, {"x": np.array([[1, 3], [3, 0]], np.float32)}).values()
+    np.testing.assert_allclose(y, -np.array(expected, np.float32), rtol=1e-6)
 
 
 def test_older_operator_whose_attributes_are_gone_is_refused() -> None:
