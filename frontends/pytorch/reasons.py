@@ -38,7 +38,11 @@ def where_of(error: BaseException) -> str:
 def place_of(frames: Sequence[traceback.FrameSummary]) -> str:
     """The same, of a stack."""
     for frame in reversed(frames):
-        is_users = "site-packages" in frame.filename or not frame.filename.startswith(PACKAGES)
-        if is_users and not frame.filename.startswith((PACKAGES[0], "<")):
+        if is_of_user(frame.filename):
             return f" ({Path(frame.filename).name}:{frame.lineno}: {(frame.line or '').strip()})"
     return ""
+
+
+def is_of_user(path: str) -> bool:
+    """Whether a file is the user's, or of a package that the user has."""
+    return ("site-packages" in path or not path.startswith(PACKAGES)) and not path.startswith((PACKAGES[0], "<"))

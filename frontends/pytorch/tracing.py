@@ -22,6 +22,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch.attention import whole_attention
+from distir.frontends.pytorch.checks import checks_that_pass
 from distir.frontends.pytorch.ctc import sequence_losses
 from distir.frontends.pytorch.decompositions import decompositions
 from distir.frontends.pytorch.devices import autocast_on_cpu, without_draws_of_python
@@ -55,11 +56,16 @@ def trace(function: TracedFunction) -> ModuleOp:
     ports = [*function.ports, Port(SEED, "buffer", torch.tensor(0), torch.tensor(0), True)]
     if batch is not None:
         ports.append(Port(ROWS, "seed", torch.arange(batch), torch.arange(batch), True))
-    with FiniteValues() as finite:
+    with FiniteValues() as finite, checks_that_pass() as checks:
         graph, keys = _traced_alone(function, ports)
     for place in finite.places:
         print(
             f"distir: note: {function.name} asks whether values are numbers{place}: the program takes it that they are",
+            file=sys.stderr,
+        )
+    for place in checks:
+        print(
+            f"distir: note: {function.name} may raise an error by values of tensors{place}: the program does not check them",
             file=sys.stderr,
         )
     _refuse_constants(function, graph)

@@ -213,3 +213,60 @@ def a_step_that_asks_whether_a_mask_is_infinite() -> Any:
         return model(x).sum() if torch.isinf(mask).any() else model(x).mean()
 
     return written_step(step, model, example_args=classes())
+
+
+@case
+@quick
+def a_step_that_raises_errors_by_values() -> Any:
+    """Nothing else depends on what is asked: the program is that of a run that ends."""
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        if label is None or not (label >= 0).all():
+            raise ValueError("a label is missing")
+        found = model(x)
+        loss = F.cross_entropy(found, label) + F.gaussian_nll_loss(found[:, 0], x[:, 0], found[:, 1].exp())
+        torch._assert(loss.abs() >= 0, "no number")  # pyright: ignore[reportPrivateUsage]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+@quick
+@refused("reads the value of a tensor as a number or a condition")
+def a_step_that_catches_its_own_error() -> Any:
+    model = mlp()
+
+    def strict(x: Tensor) -> Tensor:
+        if (x > 3).any():
+            raise ValueError("too large")
+        return model(x).mean()
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        try:
+            return strict(x)
+        except ValueError:
+            return model(x.clamp(max=3)).mean()
+
+    return written_step(step, model, example_args=classes())
+
+
+@case
+@quick
+@refused("reads the value of a tensor as a number or a condition")
+def a_step_that_raises_after_it_has_done_something() -> Any:
+    """What a condition decides beside an error."""
+    model = mlp()
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        loss = model(x).mean() if (x > 0).any() else model(-x).mean()
+        if (wrong := (x > 3).any()) and bool(wrong):
+            raise ValueError("too large")
+        return loss
+
+    return written_step(step, model, example_args=classes())
