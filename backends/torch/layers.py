@@ -1,5 +1,5 @@
 """ONNX layers on torch: activations, convolution, pooling, normalization and attention. In go a node and its
-operands; out come tensors. With these, `TABLE` is complete."""
+operands; out come tensors."""
 
 from __future__ import annotations
 

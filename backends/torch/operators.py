@@ -1,7 +1,7 @@
 """Compiles one operator for torch. In goes the operation; out comes a function of tensors, compiled once and called
 many times.
 
-ONNX operators come from the table (`table`, `layers`). Other operators, and cases that the table leaves out, come
+ONNX operators come from the table (`table`, `layers`, `activations`, `resampling`, `recurrent`). Other operators, and cases that the table leaves out, come
 from the ONNX reference evaluation, through numpy. Attributes become Python values once, with the schema's defaults
 filled in.
 """
@@ -19,7 +19,7 @@ from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, NoneType, S
 from xdsl.ir import Attribute, Operation, TypeAttribute
 
 from distir.backends.torch.elements import EVERYDAY, ElementTypes, plain_array
-from distir.backends.torch.layers import TABLE
+from distir.backends.torch.recurrent import TABLE
 from distir.backends.torch.table import Node, NotInTable
 from distir.dialects.aten import AtenOperation
 from distir.dialects.attention import AttentionOp, CombineOp, ForwardOp

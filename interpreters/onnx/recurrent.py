@@ -3,8 +3,9 @@ The reference evaluator of the onnx package (1.23.2) has no lengths, no clipping
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,21 +25,31 @@ def _sigmoid(x: Array) -> Array:
     return np.where(x >= 0, 1, small) / (1 + small)
 
 
-_ACTIVATIONS: dict[str, tuple[Activation, float | None, float | None]] = {
-    "relu": (lambda x, a, b: np.maximum(x, 0), None, None),
-    "tanh": (lambda x, a, b: np.tanh(x), None, None),
-    "sigmoid": (lambda x, a, b: _sigmoid(x), None, None),
-    "affine": (lambda x, a, b: a * x + b, np.nan, np.nan),
-    "leakyrelu": (lambda x, a, b: np.where(x >= 0, x, a * x), 0.01, None),
-    "thresholdedrelu": (lambda x, a, b: np.where(x > a, x, 0), 1.0, None),
-    "scaledtanh": (lambda x, a, b: a * np.tanh(b * x), np.nan, np.nan),
-    "hardsigmoid": (lambda x, a, b: np.clip(a * x + b, 0, 1), 0.2, 0.5),
-    "elu": (lambda x, a, b: np.where(x >= 0, x, a * np.expm1(np.minimum(x, 0))), 1.0, None),
-    "softsign": (lambda x, a, b: x / (1 + np.abs(x)), None, None),
-    "softplus": (lambda x, a, b: np.logaddexp(x, 0), None, None),
+_ACTIVATIONS: dict[str, Activation] = {
+    "relu": lambda x, a, b: np.maximum(x, 0),
+    "tanh": lambda x, a, b: np.tanh(x),
+    "sigmoid": lambda x, a, b: _sigmoid(x),
+    "affine": lambda x, a, b: a * x + b,
+    "leakyrelu": lambda x, a, b: np.where(x >= 0, x, a * x),
+    "thresholdedrelu": lambda x, a, b: np.where(x > a, x, 0),
+    "scaledtanh": lambda x, a, b: a * np.tanh(b * x),
+    "hardsigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
+    "elu": lambda x, a, b: np.where(x >= 0, x, a * np.expm1(np.minimum(x, 0))),
+    "softsign": lambda x, a, b: x / (1 + np.abs(x)),
+    "softplus": lambda x, a, b: np.logaddexp(x, 0),
 }
-"""By name in lower case (names are the same in any): what it computes, and alpha and beta where none are given: None where it has none, NaN where
-one must be given (the standard takes those of the operator of that name, and there is none)."""
+"""By name in lower case: names are the same in any."""
+
+_NUMBERS: Mapping[str, tuple[float | None, float | None]] = {
+    "affine": (np.nan, np.nan),
+    "leakyrelu": (0.01, None),
+    "thresholdedrelu": (1.0, None),
+    "scaledtanh": (np.nan, np.nan),
+    "hardsigmoid": (0.2, 0.5),
+    "elu": (1.0, None),
+}
+"""Alpha and beta where none are given: None where an activation has none, NaN where one must be given (the standard takes those of the operator
+of that name, and there is none)."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +123,9 @@ def _run(
         raise ValueError(f"expected weights of {len(kinds)} directions, got {directions}")
     y = np.zeros((steps, directions, batch, size), x.dtype)
     last = [np.zeros((directions, batch, size), x.dtype) for _ in range(2 if name == "LSTM" else 1)]
-    for d, (kind, activations) in enumerate(zip(kinds, _activations(name, directions, attributes), strict=True)):
+    for d, (kind, activations) in enumerate(
+        zip(kinds, activations_of(name, directions, attributes, _ACTIVATIONS), strict=True)
+    ):
         bias = np.zeros(2 * w.shape[1], x.dtype) if b is None else b[d]
         layer = _Direction(
             w[d],
@@ -138,29 +151,33 @@ def _run(
     return y, *last
 
 
-def _activations(
-    name: str, directions: int, attributes: dict[str, Any]
-) -> Iterator[Sequence[Callable[[Array], Array]]]:
-    """Of each direction. Alphas and betas are given to those activations that have them, in order."""
+def activations_of(
+    name: str, directions: int, attributes: Mapping[str, Any], functions: Mapping[str, Callable[[Any, Any, Any], Any]]
+) -> Iterator[Sequence[Callable[[Any], Any]]]:
+    """Of each direction, made of functions by name in lower case. Alphas and betas are given to those activations that have them, in order."""
     own = _DEFAULTS[name] * directions
     stated: Sequence[str] = attributes.get("activations") or own
     if len(stated) < len(own):
         raise ValueError(f"expected {len(own)} activations, got {', '.join(stated)}")
     alphas, betas = (iter(attributes.get(f"activation_{each}") or ()) for each in ("alpha", "beta"))
-    found: list[Callable[[Array], Array]] = []
+    found: list[Callable[[Any], Any]] = []
     for each in stated[: len(own)]:
-        if each.lower() not in _ACTIVATIONS:
-            raise ValueError(f"{name} has no activation {each}; known are {', '.join(_ACTIVATIONS)}")
-        compute, alpha, beta = _ACTIVATIONS[each.lower()]
+        if (kind := each.lower()) not in functions:
+            raise ValueError(f"{name} has no activation {each}; known are {', '.join(functions)}")
+        alpha, beta = _NUMBERS.get(kind, (None, None))
         alpha = None if alpha is None else next(alphas, alpha)
         beta = None if beta is None else next(betas, beta)
         if any(number is not None and np.isnan(number) for number in (alpha, beta)):
             raise ValueError(
                 f"the activation {each} of {name} has no default: give activation_alpha and activation_beta"
             )
-        found.append(lambda x, compute=compute, alpha=alpha, beta=beta: compute(x, alpha, beta))
+        found.append(partial(_with_numbers, functions[kind], alpha, beta))
     count = len(_DEFAULTS[name])
     return (found[d * count : (d + 1) * count] for d in range(directions))
+
+
+def _with_numbers(function: Callable[[Any, Any, Any], Any], alpha: float | None, beta: float | None, x: Any) -> Any:
+    return function(x, alpha, beta)
 
 
 class RNN(OpRun):

@@ -20,8 +20,8 @@ from xdsl.parser import Parser
 from distir.backends.torch import operators
 from distir.backends.torch.elements import ElementTypes, plain_array
 from distir.backends.torch.exchange import load_arrays, save_arrays
-from distir.backends.torch.layers import TABLE
 from distir.backends.torch.program import Program
+from distir.backends.torch.recurrent import TABLE
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
 from distir.dialects.registry import program_context
@@ -81,6 +81,9 @@ X, Y, ROW = floats(3, 4), floats(3, 4), floats(4)
 IMAGE, KERNEL = floats(2, 4, 7, 6), floats(6, 2, 3, 2)
 CUBE = floats(2, 3, 5)
 
+TWICE: dict[str, Any] = {"direction": "bidirectional", "hidden_size": 4}
+GRU = [floats(2, 5, 3), floats(1, 12, 3), floats(1, 12, 4), ABSENT, ABSENT, floats(2, 1, 4)]
+LSTM = [floats(5, 2, 3), floats(2, 16, 3), floats(2, 16, 4), floats(2, 32), np.array([5, 2], np.int32)]
 GROUPED = {"q_num_heads": 6, "kv_num_heads": 2, "is_causal": 1}
 
 CASES = [
@@ -183,6 +186,101 @@ CASES = [
     case("Attention", floats(2, 4, 3, 8), floats(2, 4, 5, 8), floats(2, 4, 5, 6), floats(3, 5), scale=0.3),
     case("Attention", floats(2, 4, 5, 8), floats(2, 2, 5, 8), floats(2, 2, 5, 8), is_causal=1),
     case("Attention", floats(2, 3, 24), floats(2, 3, 8), floats(2, 3, 8), truths(3, 3), **GROUPED),
+    *(case(name, X) for name in ("Atan", "Asinh", "Cosh", "HardSwish", "Mish", "Sinh", "Softsign", "Tan", "Selu")),
+    *(case(name, np.tanh(X)) for name in ("Acos", "Asin", "Atanh")),
+    case("Acosh", 1 + positive(3, 4)),
+    *(case(name, 3 * X, alpha=0.7) for name in ("Elu", "Celu", "ThresholdedRelu")),
+    case("PRelu", floats(2, 4, 3), floats(4, 1)),
+    case("HardSigmoid", 5 * X),
+    case("HardSigmoid", 5 * X, alpha=0.3, beta=0.4),
+    case("Shrink", X, lambd=0.6, bias=0.2),
+    case("Mean", X, ROW, floats(3, 1)),
+    case("OneHot", np.array([[0, -1], [2, 5]]), scalar(3), np.array([0.5, 2], np.float32)),
+    case("OneHot", ints(1, 0), scalar(2), ints(3, 7), axis=0),
+    case("InstanceNormalization", IMAGE, floats(4), floats(4), epsilon=1e-3),
+    case("GroupNormalization", IMAGE, floats(4), floats(4), num_groups=2),
+    *(case("LRN", IMAGE, size=size, alpha=0.5) for size in (2, 3)),
+    *(case("LpNormalization", CUBE, p=p, axis=1) for p in (1, 2)),
+    case("MeanVarianceNormalization", IMAGE),
+    *(case("NegativeLogLikelihoodLoss", X, ints(1, 3, 0), floats(4), reduction=r) for r in ("none", "sum", "mean")),
+    case("NegativeLogLikelihoodLoss", CUBE, RNG.integers(0, 3, (2, 5)), ignore_index=1),
+    case("SoftmaxCrossEntropyLoss", X, ints(1, 3, 0), results=2, ignore_index=3),
+    case(
+        "RotaryEmbedding",
+        floats(2, 3, 5, 8),
+        floats(6, 3),
+        floats(6, 3),
+        RNG.integers(0, 6, (2, 5)),
+        rotary_embedding_dim=6,
+    ),
+    case("RotaryEmbedding", floats(2, 5, 12), floats(2, 5, 2), floats(2, 5, 2), num_heads=3, interleaved=1),
+    case(
+        "ConvTranspose",
+        IMAGE,
+        floats(4, 3, 3, 2),
+        floats(6),
+        group=2,
+        strides=[2, 1],
+        pads=[1, 0, 2, 1],
+        dilations=[1, 2],
+    ),
+    case("ConvTranspose", IMAGE, floats(4, 3, 3, 3), strides=[2, 3], output_padding=[1, 2]),
+    case("ConvTranspose", floats(1, 2, 5), floats(2, 3, 3), strides=[2], auto_pad="SAME_UPPER"),
+    case("ConvTranspose", floats(1, 2, 5), floats(2, 3, 3), strides=[2], auto_pad="SAME_LOWER"),
+    case("ConvTranspose", floats(1, 2, 5), floats(2, 3, 3), strides=[3], output_shape=[16]),
+    case("ConvTranspose", floats(1, 2, 5), floats(2, 3, 3), strides=[3], output_shape=[12]),
+    case("GlobalMaxPool", IMAGE),
+    *(case("DepthToSpace", floats(2, 8, 3, 2), blocksize=2, mode=mode) for mode in ("DCR", "CRD")),
+    case("SpaceToDepth", floats(2, 3, 4, 6), blocksize=2),
+    *(
+        case(
+            "GridSample",
+            IMAGE,
+            1.2 * np.tanh(floats(2, 3, 5, 2)),
+            mode=mode,
+            padding_mode=padding,
+            align_corners=aligned,
+        )
+        for mode, padding, aligned in (("linear", "zeros", 0), ("nearest", "border", 0), ("cubic", "reflection", 1))
+    ),
+    case("Resize", IMAGE, ABSENT, np.array([1, 1, 2, 1.5], np.float32), mode="linear"),
+    case(
+        "Resize",
+        IMAGE,
+        ABSENT,
+        np.array([1, 1, 2, 2], np.float32),
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    ),
+    case(
+        "Resize", IMAGE, ABSENT, ABSENT, ints(2, 4, 3, 9), mode="cubic", coordinate_transformation_mode="align_corners"
+    ),
+    case("Resize", IMAGE, ABSENT, ABSENT, ints(3, 8), mode="linear", axes=[2, 3], antialias=1),
+    case(
+        "Resize", IMAGE, ABSENT, ABSENT, ints(3, 8), axes=[2, 3], keep_aspect_ratio_policy="not_larger", by_table=False
+    ),
+    case(
+        "RNN",
+        floats(5, 2, 3),
+        floats(2, 4, 3),
+        floats(2, 4, 4),
+        **TWICE,
+        activations=["Relu", "HardSigmoid"],
+        results=2,
+    ),
+    case(
+        "GRU",
+        floats(5, 2, 3),
+        floats(1, 12, 3),
+        floats(1, 12, 4),
+        floats(1, 24),
+        np.array([5, 2], np.int32),
+        hidden_size=4,
+        results=2,
+    ),
+    case("GRU", *GRU, hidden_size=4, linear_before_reset=1, direction="reverse", layout=1, results=2),
+    case("LSTM", *LSTM, floats(2, 2, 4), floats(2, 2, 4), floats(2, 12), **TWICE, clip=0.9, results=3),
+    case("LSTM", *LSTM, **TWICE, input_forget=1, results=3),
 ]
 
 
