@@ -58,6 +58,28 @@ def _explicit_pads(node: Node, extents: Sequence[int], kernel: Sequence[int], st
     return [width for i in reversed(range(n)) for width in (pads[i], pads[n + i])]
 
 
+def _beyond_the_end(
+    node: Node, extents: Sequence[int], kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]
+) -> list[int]:
+    """What the last window of each spatial dim reaches beyond the padding with `ceil_mode`, as more of it: pairs, innermost first. A window
+    that begins in the padding at the end is none."""
+    n = len(extents)
+    more = [0] * (2 * n)
+    dilations = node["dilations"] or [1] * n
+    for i in range(n) if node["ceil_mode"] else ():
+        place = 2 * (n - 1 - i)
+        before, after = pads[place], pads[place + 1]
+        span = (kernel[i] - 1) * dilations[i] + 1
+        last = -(-(before + extents[i] + after - span) // strides[i])
+        last -= last * strides[i] >= before + extents[i]
+        more[place + 1] = max(0, last * strides[i] + span - (before + extents[i] + after))
+    return more
+
+
+def _sum_of(pads: Sequence[int], more: Sequence[int]) -> list[int]:
+    return [a + b for a, b in zip(pads, more, strict=True)]
+
+
 @operator("Conv")
 def conv(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     n = x.ndim - 2
@@ -75,10 +97,11 @@ def conv(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
 def max_pool(node: Node, x: Tensor) -> Tensor:
     kernel: list[int] = node["kernel_shape"]
     n = len(kernel)
-    if node.results > 1 or node["ceil_mode"] or n > 3 or not x.is_floating_point():
+    if node.results > 1 or n > 3 or not x.is_floating_point():
         raise NotInTable
     strides = node["strides"] or [1] * n
     pads = _explicit_pads(node, x.shape[2:], kernel, strides)
+    pads = _sum_of(pads, _beyond_the_end(node, x.shape[2:], kernel, strides, pads))
     if any(pads):
         x = functional.pad(x, pads, value=-math.inf)
     function = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[n - 1]
@@ -89,15 +112,17 @@ def max_pool(node: Node, x: Tensor) -> Tensor:
 def average_pool(node: Node, x: Tensor) -> Tensor:
     kernel: list[int] = node["kernel_shape"]
     n = len(kernel)
-    if node["ceil_mode"] or n > 3 or any(d != 1 for d in node["dilations"] or []):
+    if n > 3 or any(d != 1 for d in node["dilations"] or []):
         raise NotInTable
     strides = node["strides"] or [1] * n
     pads = _explicit_pads(node, x.shape[2:], kernel, strides)
+    beyond = _beyond_the_end(node, x.shape[2:], kernel, strides, pads)
     function = (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)[n - 1]
-    means = function(functional.pad(x, pads), kernel, strides)
-    if node["count_include_pad"] or not any(pads):
+    means = function(functional.pad(x, _sum_of(pads, beyond)), kernel, strides)
+    if not any(beyond) and (node["count_include_pad"] or not any(pads)):
         return means
-    return means / function(functional.pad(torch.ones_like(x), pads), kernel, strides)
+    counted = functional.pad(torch.ones_like(x), pads, value=float(node["count_include_pad"]))
+    return means / function(functional.pad(counted, beyond), kernel, strides)
 
 
 @operator("GlobalAveragePool")

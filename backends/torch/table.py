@@ -192,6 +192,9 @@ TABLE["ReduceMax"] = _reduction(lambda x, dims, keep: torch.amax(x, dims, keep))
 TABLE["ReduceMin"] = _reduction(lambda x, dims, keep: torch.amin(x, dims, keep))
 TABLE["ReduceProd"] = _reduction(_product)
 TABLE["ReduceL2"] = _reduction(lambda x, dims, keep: (x * x).sum(dims, keep).sqrt(), floats_only=True)
+TABLE["ReduceL1"] = _reduction(lambda x, dims, keep: torch.sum(x.abs(), dims, keep, dtype=x.dtype))
+TABLE["ReduceLogSum"] = _reduction(lambda x, dims, keep: x.sum(dims, keep).log(), floats_only=True)
+TABLE["ReduceLogSumExp"] = _reduction(lambda x, dims, keep: torch.logsumexp(x, dims, keep), floats_only=True)
 TABLE["ReduceSumSquare"] = _reduction(lambda x, dims, keep: torch.sum(x * x, dims, keep, dtype=x.dtype))
 
 

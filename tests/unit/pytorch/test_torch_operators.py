@@ -119,6 +119,8 @@ CASES = [
     case("Einsum", floats(2, 3, 4), floats(2, 5, 4), equation="bik,bjk->bij"),
     *(case(f"Reduce{n}", CUBE, ints(0, -1), keepdims=0) for n in ("Sum", "Mean", "Max", "Min", "Prod", "L2")),
     *(case(f"Reduce{n}", CUBE, ints(1)) for n in ("Sum", "Mean", "Max", "Min", "Prod", "SumSquare")),
+    *(case(f"Reduce{n}", CUBE, ints(1)) for n in ("L1", "LogSumExp")),
+    case("ReduceLogSum", np.abs(CUBE), ints(1, 2), keepdims=0),
     case("ReduceSum", CUBE),
     case("ReduceSum", CUBE, ABSENT, noop_with_empty_axes=1, by_table=False),
     case("ReduceMean", np.array(3.0, np.float32), keepdims=0),
@@ -176,7 +178,12 @@ CASES = [
     case("MaxPool", IMAGE, kernel_shape=[2, 2], results=2, by_table=False),
     case("AveragePool", IMAGE, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1]),
     case("AveragePool", IMAGE, kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
-    case("AveragePool", IMAGE, kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1, by_table=False),
+    case("AveragePool", IMAGE, kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+    case(
+        "AveragePool", IMAGE, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], ceil_mode=1, count_include_pad=1
+    ),
+    case("MaxPool", IMAGE, kernel_shape=[3, 3], strides=[3, 2], pads=[0, 1, 0, 1], ceil_mode=1),
+    case("MaxPool", floats(1, 1, 4, 4), kernel_shape=[1, 1], strides=[2, 2], pads=[0, 0, 0, 0], ceil_mode=1),
     case("GlobalAveragePool", IMAGE),
     case("BatchNormalization", IMAGE, floats(4), floats(4), floats(4), positive(4), epsilon=1e-3),
     case("LayerNormalization", CUBE, floats(5), floats(5)),
