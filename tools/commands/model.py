@@ -296,13 +296,19 @@ def require_bound(module: ModuleOp, where: str) -> None:
 
 
 def make_static(module: ModuleOp, where: str) -> None:
-    """Gives a level 1 or 2 program static types in place, which keeps the weights; DistirError if they stay open."""
+    """Gives a level 1 or 2 program static types in place, which keeps the weights; DistirError if they stay open. Loops of a known length are
+    unrolled."""
     from xdsl.context import Context
-    from xdsl.dialects.builtin import TensorType
+    from xdsl.dialects.builtin import TensorType, UnrankedTensorType
 
+    from distir.interpreters.onnx.bodies import has_bodies
     from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
 
     require_bound(module, where)
-    values = (value for op in module.walk() for value in op.results)
-    if any(isinstance(value.type, TensorType) and not value.type.has_static_shape() for value in values):
+    types = (value.type for op in module.walk() for value in op.results)
+    is_open = any(
+        isinstance(each, UnrankedTensorType) or (isinstance(each, TensorType) and not each.has_static_shape())
+        for each in types
+    )
+    if is_open or any(has_bodies(op) for op in module.walk()):
         OnnxFoldShapesPass().apply(Context(), module)

@@ -285,6 +285,51 @@ def test_an_integer_parameter_is_refused() -> None:
         train(import_model(model), "m.onnx", ["loss=mse_loss", "optimizer=sgd"])
 
 
+def model_of(nodes: list[Any], weights: dict[str, np.ndarray], shape: list[int]) -> ModelProto:
+    """From `x` to `y`."""
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    initializers = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    return helper.make_model(
+        helper.make_graph(nodes, "g", inputs, outputs, initializers), opset_imports=[helper.make_opsetid("", 21)]
+    )
+
+
+def test_a_recurrent_layer_and_a_loop_are_trained() -> None:
+    """Three steps of a layer, then its last state is multiplied three times."""
+    random = np.random.default_rng(0)
+    weights = {
+        name: 0.5 * random.standard_normal(s).astype(np.float32)
+        for name, s in (("w", (1, 4, 2)), ("r", (1, 4, 4)), ("v", (4, 4)))
+    }
+    body = helper.make_graph(
+        [helper.make_node("MatMul", ["s", "v"], ["m"]), helper.make_node("Identity", ["go"], ["on"])],
+        "body",
+        [helper.make_tensor_value_info(n, t, s) for n, t, s in (("i", 7, []), ("go", 9, []), ("s", 1, [5, 4]))],
+        [helper.make_tensor_value_info("on", 9, []), helper.make_tensor_value_info("m", 1, [5, 4])],
+    )
+    nodes = [
+        helper.make_node("RNN", ["x", "w", "r"], ["", "h"], hidden_size=4, activations=["Relu"]),
+        helper.make_node("Squeeze", ["h"], ["last"]),
+        helper.make_node("Loop", ["count", "", "last"], ["y"], body=body),
+    ]
+    model = model_of(nodes, {**weights, "count": np.array(3)}, [3, 5, 2])
+
+    def loss(p: Tensors, given: Tensors) -> torch.Tensor:
+        h = torch.zeros(5, 4, dtype=torch.float64)
+        for x in given["x"]:
+            h = torch.relu(x @ p["w"][0].T + h @ p["r"][0].T)
+        return functional.mse_loss(h @ p["v"] @ p["v"] @ p["v"], given["label"])
+
+    step = train(import_model(model), "rnn.onnx", ["loss=mse_loss", "optimizer=sgd:lr=0.1"])
+    agrees_with_eager(
+        step,
+        loss,
+        lambda p: torch.optim.SGD(p, lr=0.1),
+        lambda r: {"x": r.standard_normal((3, 5, 2)), "label": r.standard_normal((5, 4))},
+    )
+
+
 def test_an_operator_without_a_torch_definition_is_refused_by_name() -> None:
     graph = helper.make_graph(
         [helper.make_node("Mul", ["x", "w"], ["h"]), helper.make_node("Hardmax", ["h"], ["y"])],
