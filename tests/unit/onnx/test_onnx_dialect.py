@@ -18,6 +18,7 @@ from xdsl.dialects.test import TestOp
 from xdsl.ir import Attribute
 from xdsl.parser import Parser
 from xdsl.printer import Printer
+from xdsl.traits import Pure
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from distir.dialects.onnx import OPERATORS, OPSET_VERSION, Constant, NoValue, Onnx, TensorAttr
@@ -50,6 +51,21 @@ def test_every_operator_of_the_installed_onnx_has_a_class() -> None:
         assert {a.name for a in ours.attributes if a.required} == {
             name for name, attribute in schema.attributes.items() if attribute.required
         }
+
+
+def test_what_draws_at_random_or_has_graphs_is_not_pure() -> None:
+    """A function with an `If` among its nodes, such as AffineGrid, is as pure as its graphs."""
+    with_graphs = {"If", "Loop", "Scan", "SequenceMap"}
+    drawing = {
+        "Bernoulli",
+        "Dropout",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
+    assert {name for name, operator in OPERATORS.items() if not operator.has_trait(Pure)} == with_graphs | drawing
 
 
 def test_loading_the_dialect_imports_neither_numpy_nor_onnx() -> None:
