@@ -30,7 +30,7 @@ def _default(attribute: OpSchema.Attribute) -> object:
 def _is_deterministic(schema: OpSchema) -> bool:
     """Whether an operator draws nothing at random. "Unknown" marks four (DepthToSpace among them) that do not. A function that has an `If` is
     what its graphs are: onnx takes it for one that draws."""
-    if schema.has_function:
+    if getattr(schema, "has_function"):
         return _all_deterministic(schema.function_body.node)
     return str(getattr(schema, "node_determinism")) != "NodeDeterminism.NonDeterministic"
 
