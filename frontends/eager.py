@@ -100,13 +100,20 @@ def check_imported(module: ModuleOp) -> str:
     if found is None:
         _import_again(module)
         return f"not compared with the framework's own step: {reason}{advice}"
-    if wrong := [each for each in found.comparisons if not each.holds]:
+    if wrong := [each for each in found.comparisons if not each.holds and not each.undecided]:
         says = "; ".join(f"{each.name}: {each.says}" for each in wrong[:3])
         raise DistirError(
             f"the program is not what the framework does: {len(wrong)} of {len(found.comparisons)} results of two steps differ ({says}); "
             "--no-check imports it as it is"
         )
-    return f"two steps are the framework's own: {len(found.comparisons)} results compared"
+    compared = sum(each.holds for each in found.comparisons)
+    if left := [each.name for each in found.comparisons if not each.holds]:
+        others = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        return (
+            f"two steps are the framework's own: {compared} results compared; '{left[0]}'{others} have values that are no numbers there "
+            "either, which were not compared"
+        )
+    return f"two steps are the framework's own: {compared} results compared"
 
 
 def _import_again(module: ModuleOp) -> None:

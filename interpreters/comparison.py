@@ -50,6 +50,8 @@ class Comparison:
     """Of the largest error to what it may be."""
     tested: bool = True
     """Whether a wrong value would be seen: more than rounding decides what it is."""
+    undecided: bool = False
+    """Whether it does not hold because the same elements are no numbers in both, which says nothing."""
 
 
 Moves = Iterable[Mapping[str, Array]]
@@ -102,9 +104,11 @@ def _compare(
         )
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
     a, b = expected.astype(wide), whole.astype(wide)
-    if (count := int((np.isnan(a) | np.isnan(b)).sum())) > 0:
+    if (count := int((np.isnan(a) != np.isnan(b)).sum())) > 0:
+        return Comparison(name, False, f"{count} of {a.size} elements are not a number in one of them", np.inf)
+    if (count := int(np.isnan(a).sum())) > 0:
         said = f"{count} of {a.size} elements are not a number: give --inputs that the model is made for"
-        return Comparison(name, False, said, np.inf)
+        return Comparison(name, False, said, np.inf, undecided=True)
     finite = np.isfinite(a) & np.isfinite(b)
     if not np.array_equal(a[~finite], b[~finite]):
         said = f"{int((a[~finite] != b[~finite]).sum())} of {a.size} elements are infinite in one of them"
@@ -184,9 +188,14 @@ def worst(several: Sequence[Sequence[Comparison]]) -> list[Comparison]:
     found: dict[str, Comparison] = {}
     for each in (comparison for compared in several for comparison in compared):
         before = found.get(each.name)
-        if before is None or (each.holds, -each.ratio) < (before.holds, -before.ratio):
+        if before is None or _order(each) < _order(before):
             found[each.name] = each
     return list(found.values())
+
+
+def _order(comparison: Comparison) -> tuple[bool, bool, float]:
+    """The worst first."""
+    return comparison.holds, comparison.undecided, -comparison.ratio
 
 
 def tolerance_of(module: ModuleOp) -> float:

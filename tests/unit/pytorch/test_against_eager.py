@@ -226,6 +226,7 @@ def test_a_step_of_jax():
 
 
 STEPS_TO_IMPORT = """
+import numpy
 import torch
 from distir.frontends.eager import attach_eager, eager_of
 from distir.frontends.pytorch import import_step, training_step
@@ -248,6 +249,23 @@ def wrong():
     right = eager_of(module)
     attach_eager(module, lambda *given: [r | {"weight": 0.9 * r["weight"]} for r in right(*given)])
     return module
+
+
+def without_numbers():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 4)
+
+    def loss(output, label):
+        return (output - output).sqrt().mean() + torch.nn.functional.mse_loss(output, label)
+
+    return import_step(training_step(model, loss, torch.optim.SGD(model.parameters(), lr=0.1)), (torch.randn(6, 8), torch.randn(6, 4)))
+
+
+def wrongly_without_numbers():
+    module = without_numbers()
+    right = eager_of(module)
+    attach_eager(module, lambda *given: [r | {"weight": numpy.nan_to_num(r["weight"])} for r in right(*given)])
+    return module
 """
 
 
@@ -266,6 +284,16 @@ def test_an_import_compares_two_steps_and_says_so(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == ""
     assert main(["import", "steps_to_import:large", "-o", "large.mlir"]) == 0
     assert "not compared with the framework's own step: that would take more than 10 s" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("steps_to_import")
+def test_what_is_no_number_in_the_framework_either_is_not_called_different(capsys: pytest.CaptureFixture[str]):
+    """The root of zero has no gradient."""
+    assert main(["import", "steps_to_import:without_numbers", "-o", "step.mlir"]) == 0
+    said = capsys.readouterr().err
+    assert "have values that are no numbers there either, which were not compared" in said
+    assert main(["import", "steps_to_import:wrongly_without_numbers", "-o", "step.mlir"]) == 1
+    assert "the program is not what the framework does" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("steps_to_import")
