@@ -1,4 +1,4 @@
-"""ONNX layers on torch that change an image's size or sample it: transposed convolution, resizing, grids, blocks of pixels. In go a node and
+"""ONNX layers on torch that change an image's size or sample it: transposed convolution, resizing, grids, blocks of pixels; and frequencies. In go a node and
 its operands; out come tensors."""
 
 from __future__ import annotations
@@ -107,3 +107,27 @@ def _resizing(size: int, scale: float | None, wanted: int | None, options: tuple
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
     (found,) = ReferenceEvaluator(model).run(None, {name: feeds[name] for name in operands if name})  # pyright: ignore
     return found
+
+
+@operator("DFT")
+def dft(node: Node, x: Tensor, length: Tensor | None = None, axis: Tensor | None = None) -> Tensor:
+    dim = (-2 if axis is None else numbers(axis)[0]) % x.dim()
+    size = None if length is None else numbers(length)[0]
+    if node["inverse"] and node["onesided"]:
+        raise NotInTable
+    if node["onesided"]:
+        return torch.view_as_real(torch.fft.rfft(x[..., 0], size, dim))
+    values = torch.view_as_complex(x.contiguous()) if x.shape[-1] == 2 else x[..., 0]
+    return torch.view_as_real((torch.fft.ifft if node["inverse"] else torch.fft.fft)(values, size, dim))
+
+
+@operator("STFT")
+def stft(node: Node, x: Tensor, step: Tensor, window: Tensor | None = None, length: Tensor | None = None) -> Tensor:
+    if length is None and window is None:
+        raise NotInTable
+    size: int = numbers(length)[0] if length is not None else window.shape[0]  # pyright: ignore[reportOptionalMemberAccess]
+    if x.shape[-1] != 1 or (window is not None and window.shape[0] != size):
+        raise NotInTable
+    frames = x[..., 0].unfold(1, size, numbers(step)[0])
+    frames = frames if window is None else frames * window
+    return torch.view_as_real((torch.fft.rfft if node["onesided"] else torch.fft.fft)(frames))

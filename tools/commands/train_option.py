@@ -40,7 +40,10 @@ NOT_OPTIONS = ("params", "foreach", "fused", "capturable", "differentiable")
 
 def train(module: ModuleOp, model: str, words: Sequence[str]) -> ModuleOp:
     """The training step that the words of `--train` ask for. Raises DistirError, one line."""
+    from xdsl.context import Context
+
     from distir.backends.torch.training import training_program
+    from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
     from distir.tools.commands.model import make_static
 
     given: dict[str, list[str]] = {"loss": [], "optimizer": [], "freeze": []}
@@ -56,6 +59,7 @@ def train(module: ModuleOp, model: str, words: Sequence[str]) -> ModuleOp:
             raise DistirError(f"--train needs {key}=... once, got {len(given[key])}: see distir import --help")
     loss, optimizer = _loss(given["loss"][0]), _optimizer(given["optimizer"][0])
     make_static(module, model)
+    OnnxFoldShapesPass().apply(Context(), module)  # what is known needs no derivative
     return training_program(module, loss, optimizer, given["freeze"], model)
 
 

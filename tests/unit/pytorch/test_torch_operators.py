@@ -237,6 +237,11 @@ CASES = [
     case("ConvTranspose", floats(1, 2, 5), floats(2, 3, 3), strides=[3], output_shape=[16]),
     case("ConvTranspose", floats(1, 2, 5), floats(2, 3, 3), strides=[3], output_shape=[12]),
     case("GlobalMaxPool", IMAGE),
+    case("DFT", floats(2, 6, 1), ABSENT, scalar(1)),
+    case("DFT", floats(2, 6, 2), scalar(8), scalar(1), inverse=1),
+    case("DFT", floats(2, 6, 3, 1), scalar(5), scalar(1), onesided=1),
+    case("STFT", floats(2, 20, 1), scalar(4), floats(8)),
+    case("STFT", floats(2, 20, 1), scalar(3), ABSENT, scalar(8), onesided=0),
     *(case("DepthToSpace", floats(2, 8, 3, 2), blocksize=2, mode=mode) for mode in ("DCR", "CRD")),
     case("SpaceToDepth", floats(2, 3, 4, 6), blocksize=2),
     *(
