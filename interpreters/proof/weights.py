@@ -4,7 +4,9 @@ everywhere is the value.
 
 A value reaches its sums along paths: `dw = matmul(x, dy)` sums over rows itself; `d = add(dw1, dw2)` has the sums of
 its two operands. `Addend` has weights for each such leaf. A scale multiplies them, a mean is a sum with weights n/r,
-zeros have none. The caller's sums may be unknown in a function (a symbol), to which the function adds."""
+zeros have none. The caller's sums may be unknown in a function (a symbol), to which the function adds. A value that is used
+several times in each step of a recurrence is reached along exponentially many paths: of many leaves, those of equal
+weights are one (`_grouped`), which is several paths."""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from distir.dialects.reductions import Reduction
 from distir.interpreters.proof.indices import SPECIAL, Base, Indices, Mismatch
 
 Path = tuple[int, ...]
-"""From a value to an operand of the operation that made it, and on; MAIN is what an operation computes itself."""
+"""From a value to an operand of the operation that made it, and on; MAIN is what an operation computes itself, and a number below it,
+at the end, a group of paths."""
 MAIN = -1
 
 Axis = tuple[Path, str, int]
@@ -194,7 +197,7 @@ class Addend:
 
 
 def _path_text(path: Path) -> str:
-    return "".join(f"operand {step}: " for step in path if step != MAIN)
+    return "".join("several: " if step < MAIN else f"operand {step}: " for step in path if step != MAIN)
 
 
 def _function_text(function: Function, axes: Sequence[Axis]) -> str:
@@ -210,22 +213,76 @@ def _function_text(function: Function, axes: Sequence[Axis]) -> str:
 
 
 MOST_LEAVES = 1 << 12
-"""An addend that is used twice in each step of a recurrence, and never reduced, is of twice as many sums after each."""
+"""An addend that has more is not followed."""
+FEW = 16
+"""So many leaves are not grouped."""
+
+_members: list[tuple[tuple[Path, tuple[Axis, ...]], ...]] = []
+"""Of each group, the paths and axes of its leaves."""
+_groups: dict[tuple[tuple[Path, tuple[Axis, ...]], ...], int] = {}
+"""The number of each."""
+
+
+def _grouped(leaves: Sequence[Leaf]) -> Sequence[Leaf]:
+    """Leaves, of which those are one that have equal weights over axes of equal extents."""
+    alike: dict[Any, list[Leaf]] = {}
+    for leaf in leaves:
+        alike.setdefault((leaf.weights, tuple([axis[1:] for axis in leaf.axes])), []).append(leaf)
+    return [_group(each) if len(each) > 1 else each[0] for each in alike.values()]
+
+
+def _group(leaves: Sequence[Leaf]) -> Leaf:
+    members = tuple([(leaf.path, leaf.axes) for leaf in leaves])
+    if (number := _groups.get(members)) is None:
+        number = _groups[members] = len(_members)
+        _members.append(members)
+    step, first = MAIN - 1 - number, leaves[0]
+    axes = tuple([((step, k), factor, extent) for k, (_, factor, extent) in enumerate(first.axes)])
+    return Leaf((step,), axes, first.weights)
+
+
+def _opened(leaves: Sequence[Leaf]) -> list[Leaf]:
+    """Leaves, with those of a group in its place."""
+    found: list[Leaf] = []
+    pending = list(leaves)
+    while pending:
+        leaf = pending.pop()
+        if not leaf.path or leaf.path[-1] >= MAIN:
+            found.append(leaf)
+            continue
+        *before, step = leaf.path
+        members = _members[MAIN - 1 - step]
+        if len(found) + len(pending) + len(members) > MOST_LEAVES:
+            raise Mismatch(f"addends of over {MOST_LEAVES} sums are combined that were computed in different ways")
+        place = len(before) + 1
+        for path, own in members:
+            axes = [
+                ((*before, *own[axis[0][place]][0]), *axis[1:]) if axis[0][:place] == leaf.path else axis
+                for axis in leaf.axes
+            ]
+            pending.append(Leaf((*before, *path), tuple(axes), leaf.weights))
+    return found
+
+
+def _by_path(leaf: Leaf) -> Path:
+    return leaf.path
+
 
 _known: dict[tuple[Reduction, tuple[Leaf, ...]], Addend] = {}
 
 
 def addend(reduction: Reduction, leaves: Iterable[Leaf]) -> Addend | None:
     """The interned addend; None if it has everything."""
-    ordered = tuple(sorted(leaves, key=lambda leaf: leaf.path))
+    found = sorted(leaves, key=_by_path)
+    ordered = tuple(found if len(found) <= FEW else sorted(_grouped(found), key=_by_path))
     if len(ordered) > MOST_LEAVES:
         raise Mismatch(f"an addend of over {MOST_LEAVES} sums")
     if all(not leaf.weights.symbols and _is_one(leaf.weights.explicit, [a[2] for a in leaf.axes]) for leaf in ordered):
         return None
     key = (reduction, ordered)
-    if (found := _known.get(key)) is None:
-        found = _known[key] = Addend(reduction, ordered)
-    return found
+    if (known := _known.get(key)) is None:
+        known = _known[key] = Addend(reduction, ordered)
+    return known
 
 
 ONE = Fraction(1)
@@ -264,7 +321,9 @@ def total(reduction: Reduction, addends: tuple[Addend | None, ...]) -> Addend | 
 
 
 def _sum(a: list[Leaf], b: list[Leaf], reduction: Reduction) -> list[Leaf]:
-    a, b = _refined(a, b), _refined(b, a)
+    if [(leaf.path, leaf.axes) for leaf in a] != [(leaf.path, leaf.axes) for leaf in b]:
+        a, b = _opened(a), _opened(b)
+        a, b = _refined(a, b), _refined(b, a)
     if [(leaf.path, leaf.axes) for leaf in a] != [(leaf.path, leaf.axes) for leaf in b]:
         raise Mismatch("addends of the value were computed in different ways")
     union = reduction in (Reduction.MAX, Reduction.MIN)
@@ -300,7 +359,7 @@ def _refined(leaves: list[Leaf], finer: list[Leaf]) -> list[Leaf]:
             reason = "what a caller has summed is combined with what was computed otherwise"
             raise Mismatch(reason, finer_bases or symbols)  # over all that they may be, a finer sum is whole
         found += [Leaf(f.path, f.axes, Weights(_over(leaf.weights.explicit, leaf.axes, f.axes))) for f in below]
-    return sorted(found, key=lambda leaf: leaf.path)
+    return sorted(found, key=_by_path)
 
 
 def substituted(value: Addend, known: Mapping[Base, Indices], symbols: Mapping[Symbol, Weights]) -> Addend | None:
@@ -325,4 +384,6 @@ def substituted(value: Addend, known: Mapping[Base, Indices], symbols: Mapping[S
 def forget() -> None:
     """Drops what is interned."""
     _known.clear()
+    _members.clear()
+    _groups.clear()
     total.cache_clear()
