@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from types import FrameType
+from typing import TypeGuard
 from unittest.mock import patch
 
 import torch
@@ -90,11 +91,17 @@ def _is_caught(frame: FrameType | None) -> bool:
         at = _position(frame)
         if at is not None and is_of_user(frame.f_code.co_filename):
             for each in _statements(frame.f_code.co_filename):
-                if isinstance(each, ast.Try) and any(not isinstance(h.body[-1], ast.Raise) for h in each.handlers):
-                    if _span(each.body[0])[0] <= at[0] < _span(each.body[-1])[1]:
-                        return True
+                if _catches(each) and _span(each.body[0])[0] <= at[0] < _span(each.body[-1])[1]:
+                    return True
         frame = frame.f_back
     return False
+
+
+def _catches(statement: ast.stmt) -> TypeGuard[ast.Try | ast.With]:
+    """Whether what is behind a statement is run after an error in its body."""
+    if isinstance(statement, ast.With):
+        return any("suppress" in ast.unparse(item.context_expr) for item in statement.items)
+    return isinstance(statement, ast.Try) and any(not isinstance(h.body[-1], ast.Raise) for h in statement.handlers)
 
 
 def _position(frame: FrameType) -> Span | None:

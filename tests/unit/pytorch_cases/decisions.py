@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -252,6 +253,23 @@ def a_step_that_catches_its_own_error() -> Any:
             return strict(x)
         except ValueError:
             return model(x.clamp(max=3)).mean()
+
+    return written_step(step, model, example_args=classes())
+
+
+@case
+@quick
+@refused("reads the value of a tensor as a number or a condition")
+def an_error_that_is_suppressed() -> Any:
+    """The step goes on without what the error ended."""
+    model = mlp()
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        with suppress(ValueError):
+            if (x > 3).any():
+                raise ValueError("too large")
+            return model(x).mean()
+        return model(x.clamp(max=3)).mean()
 
     return written_step(step, model, example_args=classes())
 
