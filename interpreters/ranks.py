@@ -4,6 +4,7 @@ does not."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, groupby, product
@@ -158,9 +159,11 @@ class _Expansion:
         self.block = Block(arg_types=[t for argument in block.args for t in self.types(argument.type)])
         for i, argument in enumerate(block.args):
             self.define(argument, self.block.args[i * self.count : (i + 1) * self.count])
-        for is_apart, ops in self.lines.runs(block.ops):
+        runs = list(self.lines.runs(block.ops))
+        times = Counter([_content(_first_slices(ops)[1]) for is_apart, ops in runs if is_apart])
+        for is_apart, ops in runs:
             if is_apart and not self.is_line:
-                self.run(ops)
+                self.run(ops, times)
                 continue
             for op in ops:
                 self.write(op)
@@ -276,37 +279,21 @@ class _Expansion:
                 result.name_hint = value.name_hint
         return made
 
-    def run(self, ops: Sequence[Operation]) -> None:
-        """Operations in which devices of different lines do not meet: a function that is called for each line. Slices of
-        what was before stay outside: they say which rows, so that without them the functions of all microbatches are one."""
-        inside, own = dict[Operation, None](), set[SSAValue]()
-        for op in ops:
-            if isinstance(op, SliceOp) and own.isdisjoint(op.operands):
+    def run(self, ops: Sequence[Operation], times: Mapping[Hashable, int]) -> None:
+        """Operations in which devices of different lines do not meet: a function that is called for each line. `times` says how often something is
+        done but for the first slices: these stay outside where that is done again, as for all microbatches."""
+        slices, inside = _first_slices(ops)
+        if times[_content(inside)] > 1:
+            for op in slices:
                 self.write(op)
-            else:
-                inside[op] = None
-                own.update(op.results)
-        ops = list(inside)
-        read = list(dict.fromkeys(v for op in ops for v in values_read(op) if v not in own))
-        left = [v for op in ops for v in op.results if any(_outer(each.operation) not in inside for each in v.uses)]
-        if (done := self._content(ops, read, left)) not in self.runs:
+            ops = inside
+        read, left = _interface(ops)
+        if (done := _content(ops)) not in self.runs:
             self.runs[done] = self._function_of(ops, read, left)
-        placements = [on for v in (*read, *own) if (on := placement(v.type)) is not None]
+        placements = [on for v in (*read, *_results(ops)) if (on := placement(v.type)) is not None]
         firsts = range(0, 1 + max([on.device for on in placements], default=0), self.whole.count)
         for devices in self.whole.across(self.lines.axes):
             self.add_call(self.runs[done], read, [first + i for first in firsts for i in devices], left, devices)
-
-    def _content(self, ops: Sequence[Operation], read: Sequence[SSAValue], left: Sequence[SSAValue]) -> Hashable:
-        """Equal for runs of operations that do the same, whatever their values are called."""
-        numbers = {value: i for i, value in enumerate(read)}
-        found: list[Hashable] = [value.type for value in read]
-        for op in ops:
-            numbers.update({result: len(numbers) + i for i, result in enumerate(op.results)})
-            operands = [numbers[value] for value in values_read(op)]
-            stated = frozenset({**op.properties, **op.attributes}.items())
-            results = [result.type for result in op.results]
-            found.append((op.name, *operands, stated, *results, *texts_of_regions(op)))
-        return *found, *[numbers[value] for value in left]
 
     def _function_of(self, ops: Sequence[Operation], read: Sequence[SSAValue], left: Sequence[SSAValue]) -> str:
         """The name of a new function that does these operations on the devices of one line."""
@@ -364,6 +351,41 @@ class _Expansion:
             made.append(each)
         for k, result in enumerate(op.results):
             self.define(result, [each.results[k] for each in made])
+
+
+def _first_slices(ops: Sequence[Operation]) -> tuple[list[Operation], list[Operation]]:
+    """The slices of what was before these operations, and the rest."""
+    found: tuple[list[Operation], list[Operation]] = [], []
+    own = _results(ops)
+    for op in ops:
+        found[not (isinstance(op, SliceOp) and own.isdisjoint(op.operands))].append(op)
+    return found
+
+
+def _results(ops: Sequence[Operation]) -> set[SSAValue]:
+    return {result for op in ops for result in op.results}
+
+
+def _interface(ops: Sequence[Operation]) -> tuple[list[SSAValue], list[SSAValue]]:
+    """What operations read of others, and what others read of theirs."""
+    inside, own = set(ops), _results(ops)
+    read = list(dict.fromkeys(v for op in ops for v in values_read(op) if v not in own))
+    results: list[SSAValue] = [result for op in ops for result in op.results]
+    return read, [v for v in results if any(_outer(each.operation) not in inside for each in v.uses)]
+
+
+def _content(ops: Sequence[Operation]) -> Hashable:
+    """Equal for runs of operations that do the same, whatever their values are called."""
+    read, left = _interface(ops)
+    numbers = {value: i for i, value in enumerate(read)}
+    found: list[Hashable] = [value.type for value in read]
+    for op in ops:
+        numbers.update({result: len(numbers) + i for i, result in enumerate(op.results)})
+        operands = [numbers[value] for value in values_read(op)]
+        stated = frozenset({**op.properties, **op.attributes}.items())
+        results = [result.type for result in op.results]
+        found.append((op.name, *operands, stated, *results, *texts_of_regions(op)))
+    return *found, *[numbers[value] for value in left]
 
 
 def _outer(op: Operation) -> Operation:

@@ -250,7 +250,7 @@ def test_replicas_until_their_gradients_are_added_up_are_one_function():
     calls = [op for op in entry_function(lines).walk() if isinstance(op, dist.CallOp)]
     replicas = [call for call in calls if call.callee_name == calls[0].callee_name]
     assert [call.devices for call in replicas] == [(2 * i, 2 * i + 1, 8 + 2 * i, 9 + 2 * i) for i in range(4)]
-    assert sum(1 for _ in lines.walk()) < 0.6 * sum(1 for _ in explicit(module).walk())
+    assert sum(1 for _ in lines.walk()) < 0.5 * sum(1 for _ in explicit(module).walk())
     expected, found = model.sequential(np.float64), run(lines, model.inputs, dtype=np.float64)
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-12)
