@@ -34,6 +34,10 @@ class Rows:
         default_factory=list[tuple[Sequence[SSAValue], Sequence[SSAValue]]]
     )
     """What each scan takes whole in every step, and row by row."""
+    _noted: list[tuple[Operation, Sequence[SSAValue], Sequence[SSAValue]]] = field(
+        default_factory=list[tuple[Operation, Sequence[SSAValue], Sequence[SSAValue]]]
+    )
+    """The operations that make arrays and take rows, with their operands and results as they were."""
 
     def rows_of(self, value: SSAValue) -> Sequence[SSAValue]:
         """Those of which an array is made; none for others."""
@@ -49,14 +53,25 @@ class Rows:
         self.stacked = {value: (rows, ops) for value, (rows, ops) in self.stacked.items() if _are_there(ops)}
         self.taken = {value: [each for each in taken if _are_there(each[2])] for value, taken in self.taken.items()}
 
-    def of_copy(self, values: Mapping[SSAValue, SSAValue]) -> Rows:
-        """The same of a copy of the function, which has these values."""
+    def note(self) -> None:
+        """Remembers how these operations are, as notes of what is changed later are worth nothing."""
+        of_taken = (ops for taken in self.taken.values() for _, _, ops in taken)
+        of_both = (*(ops for _, ops in self.stacked.values()), *of_taken)
+        self._noted = [(op, tuple(op.operands), tuple(op.results)) for ops in of_both for op in ops]
+
+    def of_copy(self, values: Mapping[SSAValue, SSAValue]) -> Rows | None:
+        """The same of a copy of the function, which has these values; None if it was changed where there are notes of it."""
+        for op, operands, results in self._noted:
+            if operands != tuple(op.operands) or results != tuple(op.results):
+                return None
+            if any(value not in values for value in (*operands, *results)):
+                return None
 
         def copies(ops: Sequence[Operation]) -> list[Operation]:
             return [cast(OpResult, values[op.results[0]]).op for op in ops]
 
         stacked = {values[v]: ([values[row] for row in rows], copies(ops)) for v, (rows, ops) in self.stacked.items()}
-        taken = {values[v]: [(i, values[r], copies(o)) for i, r, o in t] for v, t in self.taken.items() if v in values}
+        taken = {values[v]: [(i, values[r], copies(o)) for i, r, o in t] for v, t in self.taken.items() if t}
         scans: list[tuple[Sequence[SSAValue], Sequence[SSAValue]]] = [
             ([values[v] for v in whole if v in values], [values[v] for v in by_row if v in values])
             for whole, by_row in self.scans
@@ -70,6 +85,7 @@ def _are_there(ops: Sequence[Operation]) -> bool:
 
 def attach_rows(module: ModuleOp, rows: Rows) -> None:
     """Notes what the scans of @main take and give."""
+    rows.note()
     setattr(module, _NOTES, rows)
 
 

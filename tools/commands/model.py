@@ -132,8 +132,8 @@ def _module_of(made: Any, what: str, shapes: dict[str, tuple[int, ...]], roles: 
         check(made, what)
         values = dict[SSAValue, SSAValue]()
         attach(module := copied(made, values), weights_of(made))
-        if (rows := rows_of(made)) is not None:
-            attach_rows(module, rows.of_copy(values))
+        if (rows := rows_of(made)) is not None and (own := rows.of_copy(values)) is not None:
+            attach_rows(module, own)
             split_layers_of(module)
         return module
     if type(made).__module__.startswith("onnx") and type(made).__name__ == "ModelProto":

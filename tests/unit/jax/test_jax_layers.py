@@ -166,6 +166,19 @@ def test_an_array_stays_whole_where_it_is_asked_for() -> None:
     assert shapes(module)["p.layers.w"] == (LAYERS, WIDTH, WIDTH)
 
 
+def test_a_program_that_was_changed_since_stays_whole() -> None:
+    module = import_step(
+        lambda p, x: plain(p, x).sum(), (parameters("layers", "others"), drawn(ROWS, WIDTH)), ("parameter", "input")
+    )
+    assert split(load_model(module))
+    taken = next(op for op in entry_function(module).body.block.ops if shape_of(op.operands[0])[:1] == (LAYERS,))
+    other = next(
+        a for a in entry_function(module).args if a.type == taken.operands[0].type and a is not taken.operands[0]
+    )
+    taken.operands[0] = other
+    assert not split(load_model(module))
+
+
 def mixed(p: Any, x: Any) -> Any:
     """Something needs all layers of one of the arrays."""
     return plain(p, x) + jnp.sort(p["layers"]["s"], 0)[0]
