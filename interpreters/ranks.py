@@ -11,7 +11,7 @@ from itertools import count, groupby, product
 from math import prod
 from typing import cast
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp, TensorType, TupleType
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, IntAttr, ModuleOp, TensorType, TupleType
 from xdsl.dialects.func import CallOp as FuncCallOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
@@ -28,6 +28,8 @@ from distir.interpreters.shared import texts_of_regions
 from distir.interpreters.walk import values_read
 
 PART = "dist.part"
+ALIKE = "dist.alike"
+"""How many arguments, and results, of a function in a row are of one value: on each device of a group."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,8 @@ class _Expansion:
             regions=[Region(self.block)],
             location=source.location,
         )
+        if self.lines.axes:
+            function.attributes[ALIKE] = IntAttr(self.count)
         function.function_type = FunctionType.from_lists(self.block.arg_types, [v.type for v in last.operands])
         function.arg_attrs, function.res_attrs = self.ports(source.arg_attrs), self.ports(source.res_attrs)
         return function
@@ -308,7 +312,9 @@ class _Expansion:
         name = next(each for n in count() if (each := f"{self.name}_line_{n}") not in self.taken)
         self.taken.add(name)
         types = line.block.arg_types, [v.type for v in returned]
-        self.module.body.block.add_op(FuncOp(name, types, Region(line.block), visibility="private"))
+        function = FuncOp(name, types, Region(line.block), visibility="private")
+        function.attributes[ALIKE] = IntAttr(line.count)
+        self.module.body.block.add_op(function)
         return name
 
     def first_only(self, op: FirstOnlyOp) -> None:

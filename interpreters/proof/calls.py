@@ -9,12 +9,24 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from distir.interpreters.proof import weights
 from distir.interpreters.proof.indices import Base, Indices, Mismatch, full
 from distir.interpreters.proof.terms import replayed
-from distir.interpreters.proof.values import Shard, Term, Value, argument, is_hole, mapped, shard
+from distir.interpreters.proof.values import (
+    Change,
+    Kind,
+    Row,
+    Shard,
+    Term,
+    Value,
+    argument,
+    is_hole,
+    level_of,
+    rows_of,
+    values_of,
+)
 from distir.interpreters.proof.weights import Addend, Leaf, Symbol, Weights
 
 Place = tuple[int, int]
@@ -71,25 +83,42 @@ def _minimal(indices: Indices, extent: int) -> tuple[tuple[Indices, int], int] |
 
 
 @dataclass
+class Replay:
+    """What terms of a function are in calls of the same arguments."""
+
+    terms: dict[Term, Term]
+    columns: dict[tuple[Term, ...], tuple[Term, ...]] = field(default_factory=dict[Any, Any])
+
+    def of(self, term: Term) -> Term:
+        """The term of the caller."""
+        if not term.is_open:
+            return term
+        return self.terms[term] if term in self.terms else replayed(term, self.terms)
+
+    def column(self, terms: tuple[Term, ...]) -> tuple[Term, ...]:
+        """The same of several."""
+        if (found := self.columns.get(terms)) is None:
+            found = self.columns[terms] = tuple(map(self.of, terms))
+        return found
+
+
+@dataclass
 class Abstraction:
     """What opaque bases, symbols and terms of one call stand for."""
 
-    arguments: tuple[Value, ...] = ()
-    """As the function sees them."""
+    rows: tuple[Row | Value, ...] = ()
+    """The arguments as the function sees them."""
     bases: dict[Base, Indices] = field(default_factory=dict[Base, Indices])
     symbols: dict[Symbol, Weights] = field(default_factory=dict[Symbol, Weights])
     terms: dict[Term, Term] = field(default_factory=dict[Term, Term])
     """The number of each is its place."""
-    _shards: dict[Shard, Shard] = field(default_factory=dict[Shard, Shard])
-    _addends: dict[Addend, Addend | None] = field(default_factory=dict[Addend, "Addend | None"])
-    _indices: dict[tuple[Indices, ...], tuple[Indices, ...]] = field(default_factory=dict[Any, Any])
 
     def places_of(self, needed: Collection[Base | Symbol]) -> set[Place]:
         """Where the arguments have these; none for those of a caller."""
         own = {each for each in needed if each in self.bases or each in self.symbols}
         places = dict[Any, list[Place]]()
         found = set[Any]()
-        for number, value in enumerate(_flat(self.arguments)) if own else ():
+        for number, value in enumerate(_flat(values_of(self.rows))) if own else ():
             for d, indices in enumerate(value.indices):
                 places.setdefault((value.term, d), []).append((number, d))
                 if indices.bases & own:
@@ -100,100 +129,106 @@ class Abstraction:
                     found.add((value.term, leaf.path, leaf.axes))
         return {place for key in found for place in places[key]}
 
-    def restored(self, results: Sequence[Value], known: dict[Term, Term]) -> tuple[Value, ...]:
-        """Results of the function, with what the call's bases, symbols and terms are; `known` are terms of these arguments."""
-
-        def change(each: Shard) -> Shard:
-            if (found := self._shards.get(each)) is None:
-                found = self._shards[each] = self._restored(each, known)
-            return found
-
-        return mapped(results, change) if self.bases or self.symbols or self.terms else tuple(results)
-
-    def _restored(self, value: Shard, known: dict[Term, Term]) -> Shard:
-        term, addend, indices = value.term, value.addend, value.indices
-        if self.terms and term.is_open:
-            term = known[term] if term in known else replayed(term, known)
-        if addend is not None:
-            if addend not in self._addends:
-                self._addends[addend] = weights.substituted(addend, self.bases, self.symbols)
-            addend = self._addends[addend]
-        if self.bases:
-            if indices not in self._indices:
-                self._indices[indices] = tuple([i.substituted(self.bases) for i in indices])
-            indices = self._indices[indices]
-        return shard(term, indices, addend)
+    def restored(self, results: Sequence[Row | Value], replay: Replay) -> tuple[Value, ...]:
+        """Results of the function, with what the call's bases, symbols and terms are."""
+        change = _Restoring(self, replay) if self.bases or self.symbols or self.terms else None
+        return values_of(results if change is None else change.rows(results))
 
 
-def abstracted(arguments: Sequence[Value], told: Told, hides_terms: bool) -> Abstraction:
-    """The arguments with opaque index sets and weights, but for what the function is told of them; with `hides_terms`, with opaque terms
-    too."""
-    flat = _flat(arguments)
-    rows, sums, related = set[Any](), set[Any](), set[Any]()
-    for number, dim in told.places:
-        if number < len(flat):  # what is unknown is not among them
-            _add_known(flat[number], dim, rows, sums)
-    for number, dim in told.nested if len(told.nested) > 1 else ():
-        if number < len(flat):
-            _add_known(flat[number], dim, related, set())
-    outer = sorted(related - rows, key=lambda each: (each[1], str(each[0])))
-    found = Abstraction()
-    level = 1 + max((value.level for value in flat), default=0)
-    opaque: dict[Any, Base] = {}
-    summed: dict[Any, Symbol] = {}
-    hidden: dict[Term, Term] = {}
-    sets: dict[tuple[tuple[Indices, ...], tuple[int, ...]], tuple[Indices, ...]] = {}
-    addends: dict[Addend, Addend | None] = {}
-    shards: dict[Shard, Shard] = {}
+class _Restoring(Change):
+    """Of a function's results, what they are where it is called."""
 
-    def of_indices(indices: Indices, extent: int) -> Indices:
+    def __init__(self, abstraction: Abstraction, replay: Replay):
+        super().__init__()
+        self.bases, self.symbols = abstraction.bases, abstraction.symbols
+        if abstraction.terms:  # otherwise an open term is the caller's
+            self.term, self.term_column = replay.of, replay.column
+
+    def indices(self, indices: tuple[Indices, ...], kind: Kind) -> tuple[Indices, ...]:
+        return tuple([i.substituted(self.bases) for i in indices]) if self.bases else indices
+
+    def addend(self, addend: Addend) -> Addend | None:
+        return weights.substituted(addend, self.bases, self.symbols)
+
+
+class _Hiding(Change):
+    """Opaque index sets, weights and terms for those of arguments."""
+
+    def __init__(self, told: _Content, level: int, hides_terms: bool):
+        super().__init__()
+        self.told, self.level, self.hides_terms = told, level, hides_terms
+        self.outer = sorted(told.related - told.rows, key=lambda each: (each[1], str(each[0])))
+        self.opaque: dict[Any, Base] = {}
+        self.summed: dict[Any, Symbol] = {}
+        self.hidden: dict[Term, Term] = {}
+        self.found = Abstraction()
+
+    def indices(self, indices: tuple[Indices, ...], kind: Kind) -> tuple[Indices, ...]:
+        return tuple(map(self._of_dim, indices, kind.shape)) if kind.shape else indices  # zeros have those of no dims
+
+    def _of_dim(self, indices: Indices, extent: int) -> Indices:
         minimal = _minimal(indices, extent)
-        if minimal is None or minimal[0] in rows:
+        if minimal is None or minimal[0] in self.told.rows:
             return indices
         own, block = minimal
-        within = ((each, parts) for each in outer if own in related and (parts := _parts_of(own, each)))
+        related = own in self.told.related
+        within = ((each, parts) for each in self.outer if related and (parts := _parts_of(own, each)))
         of, parts = next(within, (own, [(0, own[0].size)]))
-        if (base := opaque.get(of)) is None:
-            base = opaque[of] = _base(level, len(opaque), of[0].size, of[1])
-            found.bases[base] = of[0]
+        if (base := self.opaque.get(of)) is None:
+            base = self.opaque[of] = _base(self.level, len(self.opaque), of[0].size, of[1])
+            self.found.bases[base] = of[0]
         return Indices.of((base, own[1] // of[1], 0, start, stop) for start, stop in parts).scaled(block)
 
-    def of_leaf(leaf: Leaf) -> Leaf:
+    def addend(self, addend: Addend) -> Addend | None:
+        return weights.addend(addend.reduction, map(self._of_leaf, addend.leaves))
+
+    def _of_leaf(self, leaf: Leaf) -> Leaf:
         key = leaf.weights, leaf.axes
-        if key in sums:
+        if key in self.told.sums:
             return leaf
-        if (symbol := summed.get(key)) is None:
-            symbol = summed[key] = _symbol(level, len(summed))
-            found.symbols[symbol] = leaf.weights
+        if (symbol := self.summed.get(key)) is None:
+            symbol = self.summed[key] = _symbol(self.level, len(self.summed))
+            self.found.symbols[symbol] = leaf.weights
         nothing = weights.region(NOTHING, weights.ONE) if leaf.axes else weights.ONE * 0
         return Leaf(leaf.path, leaf.axes, Weights(nothing, ((symbol, weights.ONE),)))
 
-    def of_term(term: Term) -> Term:
-        if not hides_terms or term.array is not None or is_hole(term):
+    def term(self, term: Term) -> Term:
+        if not self.hides_terms or term.array is not None or is_hole(term):
             return term
-        if (new := hidden.get(term)) is None:
-            new = hidden[term] = argument(len(hidden), term.kind)
+        if (new := self.hidden.get(term)) is None:
+            new = self.hidden[term] = argument(len(self.hidden), term.kind)
+            self.found.terms[new] = term
         return new
 
-    def change(value: Shard) -> Shard:
-        if (new := shards.get(value)) is not None:
-            return new
-        indices, addend = value.indices, value.addend
-        if not value.is_zero:
-            key = indices, value.term.kind.shape or ()
-            if key not in sets:
-                sets[key] = tuple([of_indices(*each) for each in zip(*key, strict=True)])
-            indices = sets[key]
-        if addend is not None:
-            if addend not in addends:
-                addends[addend] = weights.addend(addend.reduction, map(of_leaf, addend.leaves))
-            addend = addends[addend]
-        new = shards[value] = shard(of_term(value.term), indices, addend)
-        return new
 
-    found.arguments = mapped(arguments, change)
-    found.terms = {new: term for term, new in hidden.items()}
-    return found
+@dataclass
+class _Content:
+    """What a function is told: index sets that it knows, those of which it knows what part of another they are, and weights."""
+
+    rows: set[Any] = field(default_factory=set[Any])
+    related: set[Any] = field(default_factory=set[Any])
+    sums: set[Any] = field(default_factory=set[Any])
+
+    @staticmethod
+    def of(arguments: Sequence[Value], told: Told) -> _Content:
+        """What arguments have at the places that are told."""
+        found, flat = _Content(), _flat(arguments)
+        for number, dim in told.places:
+            if number < len(flat):  # what is unknown is not among them
+                _add_known(flat[number], dim, found.rows, found.sums)
+        for number, dim in told.nested if len(told.nested) > 1 else ():
+            if number < len(flat):
+                _add_known(flat[number], dim, found.related, set())
+        return found
+
+
+def abstracted(arguments: Sequence[Value], told: Told, hides_terms: bool, alike: int = 1) -> Abstraction:
+    """The arguments with opaque index sets and weights, but for what the function is told of them; with `hides_terms`, with opaque terms
+    too. So many in a row are much `alike`."""
+    rows = rows_of(arguments, alike)
+    change = _Hiding(_Content.of(arguments, told), 1 + max(map(level_of, rows), default=0), hides_terms)
+    change.found.rows = change.rows(rows)
+    return change.found
 
 
 def _parts_of(inner: tuple[Indices, int], outer: tuple[Indices, int]) -> list[tuple[int, int]]:
@@ -215,7 +250,11 @@ def _parts_of(inner: tuple[Indices, int], outer: tuple[Indices, int]) -> list[tu
 
 
 def _flat(values: Sequence[Value]) -> list[Shard]:
-    return [each for value in values for each in value.shards]
+    return (
+        cast("list[Shard]", list(values))
+        if {*map(type, values)} == {Shard}
+        else [each for value in values for each in value.shards]
+    )
 
 
 def _add_known(value: Shard, dim: int, rows: set[Any], sums: set[Any]) -> None:

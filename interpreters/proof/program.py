@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple, cast
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.builtin import IntAttr, TensorType
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
 from xdsl.ir import Operation
 from xdsl.traits import Pure
@@ -42,7 +42,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.plugins import implementations
 from distir.interpreters.mixed import abstract, mixed_operator
 from distir.interpreters.proof import shards, values
-from distir.interpreters.proof.calls import NOTHING_TOLD, NeedsToKnow, Told, abstracted
+from distir.interpreters.proof.calls import NOTHING_TOLD, NeedsToKnow, Replay, Told, abstracted
 from distir.interpreters.proof.constants import stated, zeros_of
 from distir.interpreters.proof.indices import Base, Mismatch
 from distir.interpreters.proof.lookups import looked_up, masked, without_lookups
@@ -64,21 +64,26 @@ from distir.interpreters.proof.values import (
     Packed,
     Part,
     Positions,
+    Row,
     Shard,
     Term,
     Unknown,
+    Value,
     constant,
     expect_shards,
     hole,
     is_hole,
     is_zero,
     packed,
+    rows_of,
     scaled,
     shard,
+    values_of,
     whole,
     zeros,
 )
 from distir.interpreters.proof.weights import Symbol
+from distir.interpreters.ranks import ALIKE
 from distir.interpreters.reference_dist import CommunicationFunctions, extents
 from distir.interpreters.reference_rank import RankFunctions
 from distir.interpreters.walk import Enter, Suspended, Walk, values_read
@@ -87,7 +92,7 @@ from distir.interpreters.walk import Enter, Suspended, Walk, values_read
 class Walked(NamedTuple):
     """What a function gives for some arguments, which terms are taken to be equal for it, and whose rules it rests on."""
 
-    results: PythonValues
+    results: Sequence[Row | Value]
     assumed: Sequence[tuple[Term, Term | None]]
     relied: Collection[Template]
 
@@ -248,7 +253,7 @@ class Prover(Walk):
     """What a function must be told, where it was told no more than this of its arguments."""
     _last: dict[str, Told] = field(default_factory=dict[str, "Told"])
     """What each function was told when it was last called: mostly the next call needs the same."""
-    _terms: dict[tuple[Term, ...], dict[Term, Term]] = field(default_factory=dict[Any, Any])
+    _replays: dict[tuple[Term, ...], Replay] = field(default_factory=dict[Any, "Replay"])
     """Terms of the same arguments are replayed once."""
     _matches: dict[Any, list[Fitting] | Mismatch] = field(default_factory=dict[Any, Any])
 
@@ -303,18 +308,18 @@ class Prover(Walk):
 
     def results_of(self, name: str, arguments: PythonValues) -> PythonValues:
         """The results of a function, walked once for all arguments that differ only in what it does not need to know."""
-        told = self._last.get(name, NOTHING_TOLD)
+        told, alike = self._last.get(name, NOTHING_TOLD), self._alike(name)
         is_new = told == NOTHING_TOLD
         while True:
-            abstraction = abstracted(arguments, told, self.hides_terms and not told.terms)
-            key = (name, abstraction.arguments)
+            abstraction = abstracted(arguments, told, self.hides_terms and not told.terms, alike)
+            key = (name, abstraction.rows)
             walked, need = self._results.get(key), self._needs.get(key)
             if walked is None and not is_new:
                 told, is_new = NOTHING_TOLD, True  # these arguments may need less than the last ones
                 continue
             if walked is None and need is None:
                 try:
-                    walked = self._walked(key)
+                    walked = self._walked(key, alike)
                 except NeedsToKnow as raised:
                     need = self._needs[key] = NeedsToKnow(raised.needed, raised.is_named)
             if walked is None:
@@ -329,22 +334,27 @@ class Prover(Walk):
                 else:
                     raise need
                 continue
-            terms = self._terms.setdefault(tuple(abstraction.terms.values()), abstraction.terms)
-            if self._are_equal(walked.assumed, terms):
+            replay = self._replays.setdefault(tuple(abstraction.terms.values()), Replay(abstraction.terms))
+            if self._are_equal(walked.assumed, replay.terms):
                 self._last[name] = told
                 self.relied.update(walked.relied)
-                return abstraction.restored(walked.results, terms)
+                return abstraction.restored(walked.results, replay)
             if not abstraction.terms:
                 raise NeedsToKnow()
             told = told._replace(terms=True)
 
-    def _walked(self, key: tuple[str, PythonValues]) -> Walked:
+    def _alike(self, name: str) -> int:
+        """How many arguments, and results, in a row are of one value on devices that do the same."""
+        each = self.function(name).attributes.get(ALIKE)
+        return each.data if isinstance(each, IntAttr) else 1
+
+    def _walked(self, key: tuple[str, Sequence[Row | Value]], alike: int) -> Walked:
         """What a function gives for these arguments."""
         of_caller, by_caller = [*values.assumed], self.relied
         values.assumed.clear()
         self.relied = set()
         try:
-            results = self.call(*key)
+            results = rows_of(self.call(key[0], values_of(key[1])), alike)
             found = self._results[key] = Walked(results, tuple(dict.fromkeys(values.assumed)), self.relied)
         finally:
             values.assumed[:], self.relied = of_caller, by_caller

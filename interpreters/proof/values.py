@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -295,6 +295,8 @@ def forget() -> None:
     hole.cache_clear()
     _unified.cache_clear()
     _packed.clear()
+    _level_of_indices.cache_clear()
+    _level_of_addends.cache_clear()
     assumed.clear()
 
 
@@ -313,12 +315,125 @@ class Packed(Value):
         return tuple([each for element in self.elements for each in element.shards])
 
     def mapped(self, change: Callable[[Shard], Shard]) -> Packed:
-        return packed(mapped(self.elements, change))
+        return packed(tuple([each.mapped(change) for each in self.elements]))
 
 
-def mapped(values: Sequence[Value], change: Callable[[Shard], Shard]) -> tuple[Value, ...]:
-    """The values, with each of their shards changed."""
-    return tuple([change(each) if isinstance(each, Shard) else each.mapped(change) for each in values])
+Row = tuple[tuple[Term, ...], tuple[tuple[Indices, ...], ...], tuple[Addend | None, ...]]
+"""Several shards: their terms, their index sets, their addends."""
+
+
+def rows_of(values: Sequence[Value], size: int) -> tuple[Row | Value, ...]:
+    """So many values at a time as rows, where they are shards and more than one."""
+    if size == 1 or len(values) % size:
+        return tuple(values)
+    found: list[Row | Value] = []
+    for start in range(0, len(values), size):
+        own = values[start : start + size]
+        if {*map(type, own)} == {Shard}:
+            shards = cast("Sequence[Shard]", own)
+            found.append(
+                (tuple([s.term for s in shards]), tuple([s.indices for s in shards]), tuple([s.addend for s in shards]))
+            )
+        else:
+            found += own
+    return tuple(found)
+
+
+def values_of(rows: Sequence[Row | Value]) -> tuple[Value, ...]:
+    """The values in rows."""
+    found: list[Value] = []
+    for row in rows:
+        if isinstance(row, tuple):
+            found += map(shard, *row)
+        else:
+            found.append(row)
+    return tuple(found)
+
+
+def level_of(row: Row | Value) -> int:
+    """The highest level of what is opaque in it; 0 where all is known."""
+    if isinstance(row, tuple):
+        return max(_level_of_indices(row[1]), _level_of_addends(row[2]))
+    return max([each.level for each in row.shards], default=0)
+
+
+@cache
+def _level_of_indices(column: tuple[tuple[Indices, ...], ...]) -> int:
+    return max([each.level for indices in column for each in indices], default=0)
+
+
+@cache
+def _level_of_addends(column: tuple[Addend | None, ...]) -> int:
+    return max([each.level for each in column if each is not None], default=0)
+
+
+class Change:
+    """How shards of values are changed: terms, index sets and addends, each by themselves. What was changed once is remembered."""
+
+    def __init__(self) -> None:
+        self._shards: dict[Shard, Shard] = {}
+        self._terms: dict[Any, Any] = {}
+        self._indices: dict[Any, Any] = {}
+        self._addends: dict[Any, Any] = {}
+
+    def term(self, term: Term) -> Term:
+        """A term as it is then."""
+        return term
+
+    def indices(self, indices: tuple[Indices, ...], kind: Kind) -> tuple[Indices, ...]:
+        """Index sets of a term of this kind as they are then."""
+        return indices
+
+    def addend(self, addend: Addend) -> Addend | None:
+        """An addend as it is then."""
+        return addend
+
+    def term_column(self, terms: tuple[Term, ...]) -> tuple[Term, ...]:
+        """The terms of a row as they are then."""
+        if (found := self._terms.get(terms)) is None:
+            found = self._terms[terms] = tuple(map(self.term, terms))
+        return found
+
+    def rows(self, rows: Sequence[Row | Value]) -> tuple[Row | Value, ...]:
+        """Rows, and values by themselves, as they are then."""
+        change, row = self._shard, self._row
+        return tuple(
+            [
+                row(each)
+                if isinstance(each, tuple)
+                else change(each)
+                if isinstance(each, Shard)
+                else each.mapped(change)
+                for each in rows
+            ]
+        )
+
+    def _row(self, row: Row) -> Row:
+        terms, indices, addends = row
+        key = indices, tuple([term.kind for term in terms])
+        if (new := self._indices.get(key)) is None:
+            new = self._indices[key] = tuple(map(self._index_sets, *key))
+        if addends not in self._addends:
+            self._addends[addends] = tuple(map(self._addend, addends))
+        return self.term_column(terms), new, self._addends[addends]
+
+    def _shard(self, value: Shard) -> Shard:
+        if (new := self._shards.get(value)) is None:
+            indices, addend = self._index_sets(value.indices, value.term.kind), self._addend(value.addend)
+            new = self._shards[value] = shard(self.term(value.term), indices, addend)
+        return new
+
+    def _index_sets(self, indices: tuple[Indices, ...], kind: Kind) -> tuple[Indices, ...]:
+        if (new := self._indices.get(key := (indices, kind))) is None:
+            new = self._indices[key] = self.indices(indices, kind)
+        return new
+
+    def _addend(self, addend: Addend | None) -> Addend | None:
+        if addend is None:
+            return None
+        if addend not in self._addends:
+            self._addends[addend] = self.addend(addend)
+        return self._addends[addend]
 
 
 _packed: dict[tuple[Value, ...], Packed] = {}

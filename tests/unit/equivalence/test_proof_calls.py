@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distir.interpreters.proof.calls import NOTHING_TOLD, Told, abstracted
+from distir.interpreters.proof.calls import NOTHING_TOLD, Replay, Told, abstracted
 from distir.interpreters.proof.indices import Indices, concat, ranges
-from distir.interpreters.proof.values import Shard, kind_of, shard, term_of
+from distir.interpreters.proof.values import Shard, kind_of, rows_of, shard, term_of, values_of
 
 ROWS, MICROBATCH, REPLICA = 96, 12, 4
 
 
-def rows_of(bounds: Indices, rows: int = ROWS, name: str = "x") -> Shard:
+def entries(bounds: Indices, rows: int = ROWS, name: str = "x") -> Shard:
     return shard(term_of(kind_of((rows,), "f32"), name), (bounds,))
 
 
@@ -24,17 +24,15 @@ def test_a_replica_s_rows_are_told_as_a_part_of_a_microbatch_s(inner: int):
     def arguments(k: int) -> tuple[Shard, Shard]:
         start = k * MICROBATCH
         part = ranges([(start + REPLICA, start + 2 * REPLICA)])
-        return rows_of(part), rows_of(ranges([(start, start + MICROBATCH)]).scaled(inner), ROWS * inner, "labels")
+        return entries(part), entries(ranges([(start, start + MICROBATCH)]).scaled(inner), ROWS * inner, "labels")
 
     nested = Told(frozenset(), frozenset({(0, 0), (1, 0)}), False)
-    found = {
-        told: [abstracted(arguments(k), told, False).arguments for k in range(8)] for told in (nested, NOTHING_TOLD)
-    }
+    found = {told: [abstracted(arguments(k), told, False).rows for k in range(8)] for told in (nested, NOTHING_TOLD)}
     assert len(set(found[nested])) == len(set(found[NOTHING_TOLD])) == 1
     part, whole = (value.shards[0].indices[0] for value in found[nested][0])
     assert whole.slice(REPLICA * inner, 2 * REPLICA * inner) is part.scaled(inner)
     told = abstracted(arguments(1), Told(frozenset({(1, 0)}), nested.nested, False), False)
-    assert not told.arguments[1].shards[0].bases, "what is known is no opaque base of others"
+    assert not values_of(told.rows)[1].shards[0].bases, "what is known is no opaque base of others"
 
 
 @st.composite
@@ -52,10 +50,11 @@ def test_a_result_is_what_the_arguments_say(
     sets: list[Indices], known: frozenset[Any], outer: frozenset[Any], inner: frozenset[Any], data: Any
 ):
     """Whatever a function is told, and whatever its caller was: a function that gives back its arguments gives what the caller has."""
-    arguments = tuple([rows_of(each, name=f"x{i % 2}") for i, each in enumerate(sets)])
-    caller = abstracted(arguments, Told(known, outer, False), data.draw(st.booleans()))
-    callee = abstracted(caller.arguments, Told(known, inner, False), data.draw(st.booleans()))
-    terms = callee.terms
-    of_caller = callee.restored(callee.arguments, dict(terms))
-    assert of_caller == caller.arguments
-    assert caller.restored(of_caller, dict(caller.terms)) == arguments
+    arguments = tuple([entries(each, name=f"x{i % 2}") for i, each in enumerate(sets)])
+    alike = data.draw(st.sampled_from([1, 2, 4]))
+    caller = abstracted(arguments, Told(known, outer, False), data.draw(st.booleans()), alike)
+    given = values_of(caller.rows)
+    callee = abstracted(given, Told(known, inner, False), data.draw(st.booleans()), alike)
+    of_caller = callee.restored(callee.rows, Replay(dict(callee.terms)))
+    assert of_caller == given
+    assert caller.restored(rows_of(of_caller, alike), Replay(dict(caller.terms))) == arguments
