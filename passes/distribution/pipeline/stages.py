@@ -176,8 +176,8 @@ class Assignment:
 
     def _in_order(self, ops: Sequence[Operation]) -> list[Operation]:
         """Forward operations in program order, but what takes the parameters of an earlier part again (the other view of a pair, the next chunk of a
-        batch, a step of a recurrence) right behind that part, where what it is made of allows it, and what leads to it before that: a stage has all of
-        what its parameters do."""
+        batch, a step of a recurrence, the layer with adapters) right behind that part, where what it is made of allows it, and what leads to it before
+        that: a stage has all of what its parameters do."""
         takes = [self._taken(op) for op in ops]
         again = _taking_again(ops, takes)
         leads = _leading(ops, again)
@@ -186,10 +186,16 @@ class Assignment:
         moved = set[Operation]()
         for i, (op, taken) in enumerate(zip(ops, takes, strict=True)):
             makers = [v.op for v in values_read(op) if isinstance(v, OpResult) and v.op in place]
-            is_again = bool(taken) and taken <= first.keys()
+            is_again = _is_mostly(taken, first)
             is_led = bool(taken or makers) and leads.get(op, i) < i
             if is_again or is_led or (not taken and not moved.isdisjoint(makers)):
-                behind = [first[v] for v in taken] if is_again else [place[ops[leads[op]]] - 1] if is_led else []
+                behind = (
+                    [first[v] for v in taken & first.keys()]
+                    if is_again
+                    else [place[ops[leads[op]]] - 1]
+                    if is_led
+                    else []
+                )
                 place[op] = max([*behind, *(place[maker] for maker in makers)])
                 moved.add(op)
             elif taken or makers:
@@ -369,20 +375,25 @@ def forward_part(entry: FuncOp, inside: Sequence[Operation]) -> set[Operation]:
 
 
 def _taking_again(ops: Sequence[Operation], takes: Sequence[set[SSAValue]]) -> dict[Operation, int]:
-    """For what takes parameters again, and does not depend on what took them first (a layer of the other view): the position of what did."""
+    """For what takes mostly parameters again, and does not depend on what took them first (a layer of the other view): the position of what did."""
     first, found = dict[SSAValue, int](), dict[Operation, int]()
     behind = dict[Operation, int]()  # on which of the first to take parameters each depends: a bit for every position
     for i, (op, taken) in enumerate(zip(ops, takes, strict=True)):
         makers = [behind[v.op] for v in values_read(op) if isinstance(v, OpResult) and v.op in behind]
         behind[op] = reduce(or_, makers, 0)
-        if taken and taken <= first.keys():
-            if not any(behind[op] >> first[v] & 1 for v in taken):
-                found[op] = max(first[v] for v in taken)
-        elif taken:
+        known = taken & first.keys()
+        if _is_mostly(taken, first) and not any(behind[op] >> first[v] & 1 for v in known):
+            found[op] = max(first[v] for v in known)
+        if taken > known:
             behind[op] |= 1 << i
         for value in taken:
             first.setdefault(value, i)
     return found
+
+
+def _is_mostly(taken: set[SSAValue], known: Collection[SSAValue]) -> bool:
+    """Whether more than half the bytes of these parameters are of known ones."""
+    return 2 * sum(type_bytes(v.type) for v in taken if v in known) > sum(type_bytes(v.type) for v in taken)
 
 
 def _leading(ops: Sequence[Operation], places: Mapping[Operation, int]) -> dict[Operation, int]:
