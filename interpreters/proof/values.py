@@ -154,7 +154,7 @@ def is_hole(term: Term) -> bool:
 
 def is_zero(term: Term) -> bool:
     """Whether it is a constant of zeros."""
-    return term.array is not None and term.array.dtype.kind in "fiuV" and not term.array.any()  # V: bf16
+    return term.array is not None and term.array.dtype.kind in "fiucV" and not term.array.any()  # V: bf16
 
 
 def unified(a: Term, b: Term) -> Term | None:

@@ -37,7 +37,7 @@ from distir.interpreters.proof.indices import (
     special,
 )
 from distir.interpreters.proof.terms import scaled_by
-from distir.interpreters.proof.values import kind_of, term_of
+from distir.interpreters.proof.values import constant, is_zero, kind_of, term_of
 from distir.interpreters.reference import run_operator
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.decompose import prepare_like
@@ -413,3 +413,12 @@ def test_numbers_that_scale_what_a_caller_tells() -> None:
     prepare_like(sequential, distributed)
     proof = prove(sequential, distributed)
     assert proof, proof.failures
+
+
+@pytest.mark.parametrize("element", ["f32", "bf16", "si64", "ui8", "complex<f32>"])
+def test_zeros_of_every_kind_of_number_are_zeros(element: str):
+    """The gradient of a spectrum is laid into complex ones, and scaled before that or after."""
+    dtypes = {"bf16": np.dtype(ml_dtypes.bfloat16), "si64": np.int64, "ui8": np.uint8, "complex<f32>": np.complex64}
+    zeros, kind = np.zeros(2, dtypes.get(element, np.float32)), kind_of((2,), element)
+    assert is_zero(constant(zeros, kind))
+    assert not is_zero(constant(zeros + np.ones_like(zeros), kind))
