@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from distir.interpreters.proof import weights
 from distir.interpreters.proof.indices import Base, Indices, Mismatch, full
-from distir.interpreters.proof.terms import replayed
+from distir.interpreters.proof.terms import Library, replayed
 from distir.interpreters.proof.values import (
     Change,
     Kind,
@@ -87,13 +87,14 @@ class Replay:
     """What terms of a function are in calls of the same arguments."""
 
     terms: dict[Term, Term]
+    library: Library
     columns: dict[tuple[Term, ...], tuple[Term, ...]] = field(default_factory=dict[Any, Any])
 
     def of(self, term: Term) -> Term:
         """The term of the caller."""
         if not term.is_open:
             return term
-        return self.terms[term] if term in self.terms else replayed(term, self.terms)
+        return self.terms[term] if term in self.terms else replayed(term, self.terms, self.library)
 
     def column(self, terms: tuple[Term, ...]) -> tuple[Term, ...]:
         """The same of several."""

@@ -54,7 +54,6 @@ from distir.interpreters.proof.terms import (
     application,
     is_floating,
     is_number,
-    replayed,
     scaled_by,
     with_factors,
 )
@@ -334,8 +333,10 @@ class Prover(Walk):
                 else:
                     raise need
                 continue
-            replay = self._replays.setdefault(tuple(abstraction.terms.values()), Replay(abstraction.terms))
-            if self._are_equal(walked.assumed, replay.terms):
+            replay = self._replays.setdefault(
+                tuple(abstraction.terms.values()), Replay(abstraction.terms, self.library)
+            )
+            if self._are_equal(walked.assumed, replay):
                 self._last[name] = told
                 self.relied.update(walked.relied)
                 return abstraction.restored(walked.results, replay)
@@ -360,10 +361,10 @@ class Prover(Walk):
             values.assumed[:], self.relied = of_caller, by_caller
         return found
 
-    def _are_equal(self, pairs: Sequence[tuple[Term, Term | None]], terms: dict[Term, Term]) -> bool:
+    def _are_equal(self, pairs: Sequence[tuple[Term, Term | None]], replay: Replay) -> bool:
         """Whether what was assumed of terms of a function is so for the arguments of a call; its caller may have to assume it."""
         for first, second in pairs:
-            a, b = [each and (replayed(each, terms) if terms and each.is_open else each) for each in (first, second)]
+            a, b = [each and (replay.of(each) if replay.terms else each) for each in (first, second)]
             assert a is not None
             if a is b:
                 continue
@@ -413,7 +414,9 @@ class Prover(Walk):
             if scale is None:
                 raise matches
             return scale
-        found = [(*m, application(m[0], self._operand_terms(m[0], values), m[0].results)) for m in matches]
+        found = [
+            (*m, application(m[0], self._operand_terms(m[0], values), m[0].results, self.library)) for m in matches
+        ]
         if any(term.is_open for *_, terms in found for term in terms):
             chosen = _most_alike(found, values)
             self.has_guessed |= len(found) > 1

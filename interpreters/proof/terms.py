@@ -139,13 +139,20 @@ def with_factors(term: Term, factors: Any) -> Term:
     return term_of(term.kind, term.head, term.operands, term.result, factors)
 
 
-def application(template: Template, operands: Sequence[Term], kinds: Sequence[Kind]) -> list[Term]:
-    """The terms of the results of a template on these terms."""
+def application(
+    template: Template, operands: Sequence[Term], kinds: Sequence[Kind], library: Library | None = None
+) -> list[Term]:
+    """The terms of the results of a template on these terms. What a hole stands for is scaled as what is beside it, unless only the other is
+    of the sequential program."""
     if template.scale is not None and _is_scale_of(operands):
         return [scaled_by(operands[0], template.scale, operands[1])]
     pulled = _pulled(template, operands)
     if pulled is None:
         return [term_of(kind, template, tuple(operands), r) for r, kind in enumerate(kinds)]
+    if library is not None and any(map(is_hole, operands)):
+        found = application(template, operands, kinds)
+        within = [term_of(kind, template, tuple(operands), r) for r, kind in enumerate(kinds)]
+        return within if all(map(library.has, within)) and not all(map(library.has, found)) else found
     factors, through, results = pulled
     plain = tuple([t.plain if i in through else t for i, t in enumerate(operands)])
     if template.evaluated is not None and plain == template.constants:
@@ -154,7 +161,7 @@ def application(template: Template, operands: Sequence[Term], kinds: Sequence[Ki
     return [term_of(kind, template, plain, r, factors if r in results else ()) for r, kind in enumerate(kinds)]
 
 
-def replayed(term: Term, known: dict[Term, Term]) -> Term:
+def replayed(term: Term, known: dict[Term, Term], library: Library) -> Term:
     """A term of arguments that a function was not told, with what they are: the same operations on them. `known` has the arguments, and
     keeps what is found."""
     pending = [term]
@@ -175,7 +182,7 @@ def replayed(term: Term, known: dict[Term, Term]) -> Term:
                 found = scaled_by(found, scale, by)
         else:
             template = cast("Template", each.head)
-            found = application(template, of[: len(each.operands)], template.results)[each.result]
+            found = application(template, of[: len(each.operands)], template.results, library)[each.result]
         if each.otherwise is not None and found.is_open:
             found.otherwise = of[-1]
         elif each.otherwise is not None and not found.plain.is_sequential:

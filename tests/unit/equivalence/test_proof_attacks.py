@@ -535,6 +535,43 @@ func.func @main(%x: 4x@0 {dist.name = "x"}, %x1: 4x@1 {dist.name = "x"}) -> (4x@
 }"""
 
 
+SCALED_AND_ADDED = """
+func.func @main(%x: tensor<4x3xf32> {dist.name = "x"}, %a: tensor<3xf32> {dist.name = "a"}, %n: tensor<f32> {dist.name = "n"}) -> (tensor<3xf32> {dist.name = "y"}) {
+  %c = onnx.Constant dense<2.0> : tensor<f32>
+  %axes = onnx.Constant dense<[0]> : tensor<1xi64>
+  %s = onnx.Div %c, %n : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  %m = onnx.Mul %x, %s : (tensor<4x3xf32>, tensor<f32>) -> tensor<4x3xf32>
+  %r = onnx.ReduceSum %m, %axes <{keepdims = 0 : i64}> : (tensor<4x3xf32>, tensor<1xi64>) -> tensor<3xf32>
+  %y = onnx.Add %a, %r : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  func.return %y : tensor<3xf32>
+}"""
+ADDED_ON_ONE_DEVICE = """
+func.func @main(%x: 2x3x@0 {dist.name = "x", dist.part = #dist.part<[0:2, 0:3] of [4, 3]>}, %x1: 2x3x@1 {dist.name = "x", dist.part = #dist.part<[2:4, 0:3] of [4, 3]>},
+                %a: 3x@0 {dist.name = "a"}, %n: tensor<f32, #dist.on<0>> {dist.name = "n"}, %n1: tensor<f32, #dist.on<1>> {dist.name = "n"}) -> (3x@0 {dist.name = "y"}, 3x@1 {dist.name = "y"}) {
+  %c = onnx.Constant dense<2.0> : tensor<f32, #dist.on<0>>
+  %c1 = onnx.Constant dense<2.0> : tensor<f32, #dist.on<1>>
+  %axes = onnx.Constant dense<[0]> : tensor<1xi64, #dist.on<0>>
+  %axes1 = onnx.Constant dense<[0]> : tensor<1xi64, #dist.on<1>>
+  %a1 = dist.zeros : 3x@1
+  %s = onnx.Div %c, %n : (tensor<f32, #dist.on<0>>, tensor<f32, #dist.on<0>>) -> tensor<f32, #dist.on<0>>
+  %s1 = onnx.Div %c1, %n1 : (tensor<f32, #dist.on<1>>, tensor<f32, #dist.on<1>>) -> tensor<f32, #dist.on<1>>
+  %m = onnx.Mul %x, %s : (2x3x@0, tensor<f32, #dist.on<0>>) -> 2x3x@0
+  %m1 = onnx.Mul %x1, %s1 : (2x3x@1, tensor<f32, #dist.on<1>>) -> 2x3x@1
+  %r = onnx.ReduceSum %m, %axes <{keepdims = 0 : i64}> : (2x3x@0, tensor<1xi64, #dist.on<0>>) -> 3x@0
+  %r1 = onnx.ReduceSum %m1, %axes1 <{keepdims = 0 : i64}> : (2x3x@1, tensor<1xi64, #dist.on<1>>) -> 3x@1
+  %y = onnx.Add %a, %r : (3x@0, 3x@0) -> 3x@0
+  %y1 = onnx.Add %a1, %r1 : (3x@1, 3x@1) -> 3x@1
+  %t, %t1 = dist.allreduce sum %y, %y1 : (3x@0, 3x@1) -> (3x@0, 3x@1)
+  func.return %t, %t1 : 3x@0, 3x@1
+}"""
+
+
+def test_an_addend_that_a_number_scales_is_added_to_zeros():
+    """Beside a device that adds it to what the number does not scale."""
+    wrong = [("Mul %x1, %s1", "Mul %x1, %c1"), ("Add %a1, %r1", "Add %r1, %r1"), ("Add %a1, %r1", "Mul %a1, %r1")]
+    check(SCALED_AND_ADDED, ADDED_ON_ONE_DEVICE, wrong)
+
+
 def test_zeros_and_constants_give_zeros():
     wrong = [("%k1 = onnx.Mul %a1, %b1", "%k1 = onnx.Add %a1, %b1"), ("%x1, %k1 :", "%x1, %a1 :")]
     check(SCALED_BY_CONSTANTS, ZERO_ON_ONE_DEVICE, wrong)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from distir.interpreters.proof.calls import NOTHING_TOLD, Replay, Told, abstracted
 from distir.interpreters.proof.indices import Indices, concat, ranges
+from distir.interpreters.proof.terms import Library
 from distir.interpreters.proof.values import Shard, kind_of, rows_of, shard, term_of, values_of
 
 ROWS, MICROBATCH, REPLICA = 96, 12, 4
@@ -55,6 +56,6 @@ def test_a_result_is_what_the_arguments_say(
     caller = abstracted(arguments, Told(known, outer, False), data.draw(st.booleans()), alike)
     given = values_of(caller.rows)
     callee = abstracted(given, Told(known, inner, False), data.draw(st.booleans()), alike)
-    of_caller = callee.restored(callee.rows, Replay(dict(callee.terms)))
+    of_caller = callee.restored(callee.rows, Replay(dict(callee.terms), Library()))
     assert of_caller == given
-    assert caller.restored(rows_of(of_caller, alike), Replay(dict(caller.terms))) == arguments
+    assert caller.restored(rows_of(of_caller, alike), Replay(dict(caller.terms), Library())) == arguments
