@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from distir.tools import distir, distir_opt
+from tests.long_cases import also_long
 
 ROOT = Path(__file__).parents[2]
 DEMO = runpy.run_path(str(ROOT / "examples" / "demo.py"))
@@ -38,9 +39,11 @@ def printed_by(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str:
 
 PAGES = {"README.md": 8, "docs/tutorial.md": 4, "docs/does_not_fit.md": 4, "docs/megatron_plan.md": 5}
 """Pages whose commands follow each other, with how many there are at least."""
+LONG = "docs/does_not_fit.md", "docs/megatron_plan.md"
+"""Those that search for minutes."""
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", also_long(PAGES, [page for page in PAGES if page not in LONG]))
 def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "out").mkdir()
     monkeypatch.chdir(tmp_path)

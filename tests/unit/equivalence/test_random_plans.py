@@ -36,7 +36,7 @@ def test_plans_keep_what_a_program_computes_and_take_what_was_said(numbers: Sequ
 
 
 @pytest.mark.parametrize(
-    "number", [79, 357, *(pytest.param(each, marks=pytest.mark.long) for each in (74, 303, 326, 370))]
+    "number", [79, *(pytest.param(each, marks=pytest.mark.long) for each in (74, 303, 326, 357, 370))]
 )
 def test_equal_layers_with_messages_on_streams(number: int, tmp_path: Path) -> None:
     """Gradients that are reduced in every microbatch are added up beside computation."""
@@ -45,7 +45,7 @@ def test_equal_layers_with_messages_on_streams(number: int, tmp_path: Path) -> N
     assert found.counts["sums on streams"]
 
 
-@pytest.mark.parametrize(("number", "bucket"), [(30, 600), (42, 600), (48, 0)])
+@pytest.mark.parametrize(("number", "bucket"), [(30, 600), pytest.param(42, 600, marks=pytest.mark.long), (48, 0)])
 def test_overlap_in_groups_of_devices(number: int, bucket: int, tmp_path: Path) -> None:
     """Buckets of groups, and what functions return on a stream, on whichever stage they run."""
     case = draw(number, tmp_path)

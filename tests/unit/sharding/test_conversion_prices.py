@@ -31,7 +31,7 @@ def needed(shape: tuple[int, ...]) -> list[State]:
     return [*states_of(shape), *(Windowed(dim, n, 1, run, filled) for dim, n, run in steps for filled in (False, True))]
 
 
-@pytest.mark.parametrize("axes", [(("a", 2),), (("a", 2), ("b", 3))])
+@pytest.mark.parametrize("axes", [(("a", 2),), pytest.param((("a", 2), ("b", 3)), marks=pytest.mark.long)])
 def test_merged_dims_cost_the_same(
     axes: tuple[tuple[str, int], ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,7 +68,7 @@ def distributed(sequential: ModuleOp, kind: str, **plan: Any) -> ModuleOp:
         ("autocast", "bf16", "whole"),
         ("autocast", "f32", "pipeline"),
         ("autocast", "f32", "whole"),
-        ("tied", "bf16", "pipeline"),
+        pytest.param("tied", "bf16", "pipeline", marks=pytest.mark.long),
     ],
 )
 def test_gradients_are_reduced_in_their_type(model: str, kind: str, plan: str) -> None:

@@ -56,7 +56,7 @@ def scheduled(problem: Problem, plan: ShardingPlan) -> Simulation:
     return simulate(module, problem.prices.machine)
 
 
-@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("stages", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_where_time_is_over_a_plan_that_fits_is_taken(stages: int, tmp_path: Path):
     """Of a staged program too, which beams do not search: in the last of the time."""
     problem = staged_problem(mlp().module, stages, 2, (("dp", 2),), "1f1b", written(tmp_path))

@@ -106,7 +106,7 @@ class Deep(nn.Module):
         return self.layers(self.words(words)) @ self.words.weight.t()
 
 
-@pytest.mark.parametrize("sharding", ["auto", "ilp"])
+@pytest.mark.parametrize("sharding", ["auto", pytest.param("ilp", marks=pytest.mark.long)])
 def test_it_lives_where_parameters_are_even(sharding: str) -> None:
     """On the last stage, which the layers are not on: the first receives it, and sends its gradient."""
     torch.manual_seed(0)
