@@ -32,6 +32,7 @@ def plans(path: Path) -> list[dict[str, str]]:
 
 
 SEARCH = ("search", "gpt2.onnx", "--shape", "input1=8,1,4", "--machine", "dgx-2", "--devices", "4")
+OF_TWO = (*SEARCH, "--devices", "2", "--microbatches", "2")
 
 
 def test_degrees_are_all_factorisations() -> None:
@@ -78,7 +79,7 @@ def test_the_report_is_one_page(gpt2: Path) -> None:
 
 
 def test_batch_sizes_need_an_open_batch(gpt2: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SEARCH, "--microbatches", "2", "--batch-sizes", "4..16", "--csv", "plans.csv"]) == 0
+    assert main([*OF_TWO, "--batch-sizes", "4..16", "--csv", "plans.csv"]) == 0
     assert {row["batch_size"] for row in plans(gpt2 / "plans.csv")} == {"4", "8", "16"}
     main(["import", "gpt2.onnx", "--shape", "input1=8,1,4", "-o", "fixed.mlir"])
     capsys.readouterr()
@@ -87,19 +88,19 @@ def test_batch_sizes_need_an_open_batch(gpt2: Path, capsys: pytest.CaptureFixtur
 
 
 def test_a_memory_limit_drops_plans_with_the_reason(gpt2: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SEARCH, "--microbatches", "2", "--csv", "plans.csv"]) == 0
+    assert main([*OF_TWO, "--csv", "plans.csv"]) == 0
     peaks = sorted(int(row["peak_memory_bytes"]) for row in plans(gpt2 / "plans.csv"))
     capsys.readouterr()
     limit = (peaks[0] + peaks[-1]) // 2
-    assert main([*SEARCH, "--microbatches", "2", "--csv", "some.csv", "--memory-limit", str(limit)]) == 0
+    assert main([*OF_TWO, "--csv", "some.csv", "--memory-limit", str(limit)]) == 0
     fitting = [row for row in plans(gpt2 / "some.csv") if not row["dropped"]]
     assert fitting  # some hold less than without a limit
     assert all(int(row["peak_memory_bytes"]) <= limit for row in fitting)
-    assert main([*SEARCH, "--microbatches", "2", "--csv", "few.csv", "--memory-limit", str(peaks[0] // 2)]) in (0, 1)
+    assert main([*OF_TWO, "--csv", "few.csv", "--memory-limit", str(peaks[0] // 2)]) in (0, 1)
     dropped = [row for row in plans(gpt2 / "few.csv") if row["dropped"].startswith("needs at least ")]
     assert dropped
     assert f"{len(dropped)} exceed the memory" in capsys.readouterr().out
-    assert main([*SEARCH, "--microbatches", "2", "--memory-limit", "1KB"]) == 1
+    assert main([*OF_TWO, "--memory-limit", "1KB"]) == 1
     assert "no plan fits" in capsys.readouterr().err
 
 
