@@ -35,7 +35,7 @@ types: $(STAMP)
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python
 
 lit: $(STAMP)
-	$(BIN)/lit -j2 --order=lexical -q tests/filecheck
+	$(BIN)/lit -j2 --order=lexical -q --param fork-server=1 tests/filecheck
 
 pytest: $(STAMP)
 	$(BIN)/pytest -m "not long" --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder

@@ -1,4 +1,5 @@
-"""lit configuration: `lit tests/filecheck` or one file of it, from anywhere in the checkout."""
+"""lit configuration: `lit tests/filecheck` or one file of it, from anywhere in the checkout. With `--param fork-server=1` tools are forks of one
+process: worth it for many files."""
 
 import sys
 from pathlib import Path
@@ -7,5 +8,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / ".ns"))  # this checkou
 
 from distir.tools.lit_configuration import configure
 
-configure(config, __file__)
+run = None
+if lit_config.params.get("fork-server"):
+    sys.path.append(str(Path(__file__).resolve().parent))
+    from tests import lit_server
+
+    run = lit_server.command()
+configure(config, __file__, run=run)
 config.name = "distir"

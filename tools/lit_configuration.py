@@ -19,14 +19,16 @@ from typing import Any
 
 ROUNDTRIP = "distir-opt %s --split-input-file --print-op-generic | distir-opt --split-input-file | filecheck %s"
 DIAGNOSTICS = "distir-opt %s --split-input-file --verify-diagnostics --parsing-diagnostics | filecheck %s"
+TOOLS = {"distir-opt": "distir.tools.distir_opt", "distir": "distir.tools.distir", "filecheck": "filecheck"}
 LIBRARIES = ("jax", "onnx", "torch")
 
 
-def configure(config: Any, file: str, output: str = "build/lit") -> None:
-    """Sets up lit for the `.mlir` files in the folder of `file`, lit's configuration; what tests write is below `output` there."""
+def configure(config: Any, file: str, output: str = "build/lit", run: str | None = None) -> None:
+    """Sets up lit for the `.mlir` files in the folder of `file`, lit's configuration; what tests write is below `output` there, and `run` how
+    the module of a tool is run: as `python -m` unless stated."""
     import lit.formats  # pyright: ignore
 
-    root = Path(file).resolve().parent
+    root, python = Path(file).resolve().parent, f'"{sys.executable}" -m'
     config.name = root.name
     config.test_format = lit.formats.ShTest()  # pyright: ignore
     config.suffixes = [".mlir"]
@@ -40,12 +42,6 @@ def configure(config: Any, file: str, output: str = "build/lit") -> None:
     config.substitutions += [
         ("DISTIR_ROUNDTRIP", ROUNDTRIP),
         ("DISTIR_DIAGNOSTICS", DIAGNOSTICS),
-        _tool("distir-opt", "distir.tools.distir_opt"),
-        _tool("distir", "distir.tools.distir"),
-        _tool("filecheck", "filecheck"),
     ]
-
-
-def _tool(name: str, module: str) -> tuple[str, str]:
-    """Run `name` as `python -m module`; never rewrite it inside a path."""
-    return rf"(?<![\w/.-]){name}(?![\w/.-])", f'"{sys.executable}" -m {module}'
+    for name, module in TOOLS.items():  # never rewritten inside a path
+        config.substitutions.append((rf"(?<![\w/.-]){name}(?![\w/.-])", f"{run or python} {module}"))
