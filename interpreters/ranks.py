@@ -11,10 +11,18 @@ from itertools import count, groupby, product
 from math import prod
 from typing import cast
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, IntAttr, ModuleOp, TensorType, TupleType
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DictionaryAttr,
+    FunctionType,
+    ModuleOp,
+    TensorType,
+    TupleType,
+    UnrealizedConversionCastOp,
+)
 from xdsl.dialects.func import CallOp as FuncCallOp
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue, TypeAttribute
 from xdsl.rewriter import Rewriter
 
 from distir.dialects.dist import CallOp, FirstOnlyOp, MicrobatchesOp, PartAttr, SendOp, SliceOp, ZerosOp
@@ -28,8 +36,6 @@ from distir.interpreters.shared import texts_of_regions
 from distir.interpreters.walk import values_read
 
 PART = "dist.part"
-ALIKE = "dist.alike"
-"""How many arguments, and results, of a function in a row are of one value: on each device of a group."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,8 @@ class Lines:
 
 def explicit(module: ModuleOp, lines: Lines | None = None) -> ModuleOp:
     """The module itself if no function is over a group; otherwise a new one in which every device has operations of its own. With `lines`, what devices do
-    that do not meet is a function for the devices of one line, which is called for each."""
+    that do not meet is a function for the devices of one line, which is called for each: with tuples of what these devices have, which
+    `builtin.unrealized_conversion_cast` makes and opens."""
     if (group := group_of(module)) is None:
         return module
     written, lines = ModuleOp([], dict(module.attributes)), lines or Lines()
@@ -145,22 +152,26 @@ class _Expansion:
         self.whole, self.group, self.count, self.lines = whole, own, own.count, lines
         self.module, self.taken, self.name = module, taken, ""
         self.is_line = own is not whole
+        self.line_devices = [list(range(own.count))] if self.is_line else whole.across(lines.axes)
+        """The devices of each line, as this function numbers them."""
         self.coordinates = list(own.coordinates())
         self.block = Block()
         self._types: dict[int, list[Attribute]] = {}
         """By the object that a type is: its content takes long to compare."""
+        self._bundle_types: dict[tuple[int, int], Attribute] = {}
+        """By the object that a type is, and the line."""
         self._parts: dict[PartAttr, list[PartAttr]] = {}
         self.values: dict[SSAValue, list[SSAValue]] = {}
         """For each device of the group; one that is on no device is repeated."""
+        self.bundles: dict[tuple[SSAValue, int], SSAValue] = {}
+        """Of a value and a line, what its devices have as one."""
         self.runs: dict[Hashable, str] = {}
         """The functions of runs of operations, by what these do."""
 
     def function(self, source: FuncOp) -> FuncOp:
         self.name = source.sym_name.data
         block = source.body.block
-        self.block = Block(arg_types=[t for argument in block.args for t in self.types(argument.type)])
-        for i, argument in enumerate(block.args):
-            self.define(argument, self.block.args[i * self.count : (i + 1) * self.count])
+        self.take(block.args)
         runs = list(self.lines.runs(block.ops))
         times = Counter([_content(_first_slices(ops)[1]) for is_apart, ops in runs if is_apart])
         for is_apart, ops in runs:
@@ -176,11 +187,15 @@ class _Expansion:
             regions=[Region(self.block)],
             location=source.location,
         )
-        if self.lines.axes:
-            function.attributes[ALIKE] = IntAttr(self.count)
         function.function_type = FunctionType.from_lists(self.block.arg_types, [v.type for v in last.operands])
-        function.arg_attrs, function.res_attrs = self.ports(source.arg_attrs), self.ports(source.res_attrs)
+        ports = (None, None) if self.is_line else (self.ports(source.arg_attrs), self.ports(source.res_attrs))
+        function.arg_attrs, function.res_attrs = ports
         return function
+
+    def take(self, arguments: Sequence[SSAValue]) -> None:
+        """Begins the block, whose arguments stand for these."""
+        self.block = Block(arg_types=[t for value in arguments for t in self.passed_types(value)])
+        self.left_by(arguments, self.block.args)
 
     def ports(self, attributes: ArrayAttr[DictionaryAttr] | None) -> ArrayAttr[DictionaryAttr] | None:
         """The attributes of each device's arguments or results."""
@@ -211,6 +226,66 @@ class _Expansion:
         firsts = given[:: self.whole.count]
         return [first // self.whole.count * self.count + i for first in firsts for i in range(self.count)]
 
+    def passed_types(self, value: SSAValue) -> list[Attribute]:
+        """The types of what a function takes or gives for a value."""
+        return [self.bundle_type(value, 0)] if self.is_line else self.types(value.type)
+
+    def passed(self, value: SSAValue) -> list[SSAValue]:
+        """What a function takes or gives for a value."""
+        return [self.bundle(value, 0)] if self.is_line else self.each(value)
+
+    def left_by(self, values: Sequence[SSAValue], passed: Sequence[SSAValue]) -> None:
+        """Values are what was passed for them."""
+        for i, value in enumerate(values):
+            if self.is_line:
+                self.define_bundle(value, 0, passed[i])
+            else:
+                self.define(value, passed[i * self.count : (i + 1) * self.count])
+
+    def each(self, value: SSAValue) -> list[SSAValue]:
+        """What each device has of a value."""
+        if value not in self.values:
+            types, found = self.types(value.type), [value] * self.count
+            for k, line in enumerate(self.line_devices):
+                bundle = self.bundles[value, k]
+                is_bundled = self.is_bundled(value, line)
+                parts = self.cast([bundle], [types[i] for i in line]) if is_bundled else [bundle] * len(line)
+                for i, part in zip(line, parts, strict=True):
+                    found[i] = part
+            self.define(value, found)
+        return self.values[value]
+
+    def bundle(self, value: SSAValue, k: int) -> SSAValue:
+        """What the devices of a line have of a value, as one."""
+        if (value, k) not in self.bundles:
+            line, values = self.line_devices[k], self.values[value]
+            is_bundled, own = self.is_bundled(value, line), [values[i] for i in line]
+            self.define_bundle(value, k, self.cast(own, [self.bundle_type(value, k)])[0] if is_bundled else own[0])
+        return self.bundles[value, k]
+
+    def is_bundled(self, value: SSAValue, line: Sequence[int]) -> bool:
+        """Whether the devices of a line are several, each with its own."""
+        return len(line) > 1 and placement(value.type) is not None
+
+    def bundle_type(self, value: SSAValue, k: int) -> Attribute:
+        """The type of what the devices of a line have of a value as one."""
+        if (found := self._bundle_types.get(key := (id(value.type), k))) is None:
+            line = self.line_devices[k]
+            own = [self.types(value.type)[i] for i in line]
+            is_bundled = self.is_bundled(value, line)
+            found = TupleType(cast("tuple[TypeAttribute, ...]", tuple(own))) if is_bundled else own[0]
+            self._bundle_types[key] = found
+        return found
+
+    def cast(self, values: Sequence[SSAValue], types: Sequence[Attribute]) -> Sequence[SSAValue]:
+        """Several values as a tuple of them, or a tuple as what is in it."""
+        self.block.add_op(made := UnrealizedConversionCastOp.create(operands=values, result_types=types))
+        return made.results
+
+    def define_bundle(self, value: SSAValue, k: int, bundle: SSAValue) -> None:
+        self.bundles[value, k] = bundle
+        bundle.name_hint = value.name_hint
+
     def define(self, value: SSAValue, values: Sequence[SSAValue]) -> None:
         self.values[value] = list(values)
         for each in values:
@@ -240,48 +315,24 @@ class _Expansion:
         elif isinstance(op, CollectiveOp):
             self.collective(op)
         elif isinstance(op, SendOp):
-            sends = zip(self.values[op.input], self.types(op.output.type), strict=True)
+            sends = zip(self.each(op.input), self.types(op.output.type), strict=True)
             made = [SendOp(value, type_) for value, type_ in sends]
             self.block.add_ops(made)
             self.define(op.output, [send.output for send in made])
         elif isinstance(op, CallOp) and kernel_of(op) is not None:
             self.local(op)
-        elif isinstance(op, CallOp):
-            self.call(op)
-        elif isinstance(op, (FuncCallOp, MicrobatchesOp, ReturnOp)):
-            operands = [each for value in op.operands for each in self.values[value]]
-            made = self.add(op, type(op), operands, [t for r in op.results for t in self.types(r.type)])
-            for i, result in enumerate(op.results):
-                self.define(result, made.results[i * self.count : (i + 1) * self.count])
+        elif isinstance(op, (CallOp, FuncCallOp, MicrobatchesOp, ReturnOp)):
+            on = CallOp.stating(op.callee_name, tuple(self.devices(op.devices))) if isinstance(op, CallOp) else {}
+            operands = [each for value in op.operands for each in self.passed(value)]
+            made = self.add(op, type(op), operands, [t for r in op.results for t in self.passed_types(r)], **on)
+            self.left_by(op.results, made.results)
         elif all(placement(v.type) is None for v in (*op.operands, *op.results)):
-            copy = op.clone({value: own[0] for value, own in self.values.items() if value in op.operands})
+            copy = op.clone({value: self.each(value)[0] for value in values_read(op)})
             self.block.add_op(copy)
             for result, own in zip(op.results, copy.results, strict=True):
                 self.define(result, [own] * self.count)
         else:
             self.local(op)
-
-    def call(self, op: CallOp) -> None:
-        made = self.add_call(op.callee_name, op.operands, self.devices(op.devices), op.results, range(self.count))
-        made.attributes, made.location = {k: v for k, v in op.attributes.items() if k != BY_RANK}, op.location
-
-    def add_call(
-        self, name: str, read: Sequence[SSAValue], on: Sequence[int], left: Sequence[SSAValue], line: Sequence[int]
-    ) -> Operation:
-        """Calls a function for some of the devices, which take some values and give others."""
-        types = [self.types(value.type) for value in left]
-        made = CallOp.create(
-            operands=[self.values[v][i] for v in read for i in line],
-            result_types=[own[i] for own in types for i in line],
-            properties=dict(CallOp.stating(name, tuple(on))),
-        )
-        self.block.add_op(made)
-        for k, value in enumerate(left):
-            values = self.values.setdefault(value, [value] * self.count)
-            for i, result in zip(line, made.results[k * len(line) : (k + 1) * len(line)], strict=True):
-                values[i] = result
-                result.name_hint = value.name_hint
-        return made
 
     def run(self, ops: Sequence[Operation], times: Mapping[Hashable, int]) -> None:
         """Operations in which devices of different lines do not meet: a function that is called for each line. `times` says how often something is
@@ -296,35 +347,38 @@ class _Expansion:
             self.runs[done] = self._function_of(ops, read, left)
         placements = [on for v in (*read, *_results(ops)) if (on := placement(v.type)) is not None]
         firsts = range(0, 1 + max([on.device for on in placements], default=0), self.whole.count)
-        for devices in self.whole.across(self.lines.axes):
-            self.add_call(self.runs[done], read, [first + i for first in firsts for i in devices], left, devices)
+        for k, line in enumerate(self.line_devices):
+            called = CallOp.create(
+                operands=[self.bundle(value, k) for value in read],
+                result_types=[self.bundle_type(value, k) for value in left],
+                properties=CallOp.stating(self.runs[done], tuple([first + i for first in firsts for i in line])),
+            )
+            self.block.add_op(called)
+            for value, result in zip(left, called.results, strict=True):
+                self.define_bundle(value, k, result)
 
     def _function_of(self, ops: Sequence[Operation], read: Sequence[SSAValue], left: Sequence[SSAValue]) -> str:
         """The name of a new function that does these operations on the devices of one line."""
         line = _Expansion(self.whole, self.whole.without(self.lines.axes), self.lines, self.module, self.taken)
-        line.block = Block(arg_types=[t for v in read for t in line.types(v.type)])
-        for i, value in enumerate(read):
-            line.define(value, line.block.args[i * line.count : (i + 1) * line.count])
+        line.take(read)
         for op in ops:
             line.write(op)
-        returned = [each for value in left for each in line.values[value]]
+        returned = [each for value in left for each in line.passed(value)]
         line.block.add_op(ReturnOp(*returned))
         name = next(each for n in count() if (each := f"{self.name}_line_{n}") not in self.taken)
         self.taken.add(name)
         types = line.block.arg_types, [v.type for v in returned]
-        function = FuncOp(name, types, Region(line.block), visibility="private")
-        function.attributes[ALIKE] = IntAttr(line.count)
-        self.module.body.block.add_op(function)
+        self.module.body.block.add_op(FuncOp(name, types, Region(line.block), visibility="private"))
         return name
 
     def first_only(self, op: FirstOnlyOp) -> None:
-        values, types = list(self.values[op.input]), self.types(op.output.type)
+        values, types = list(self.each(op.input)), self.types(op.output.type)
         for line in self.group.lines(op.over.data):
             for device in line[1:]:
                 zeros = ZerosOp(types[device])
                 self.block.add_op(zeros)
                 values[device] = zeros.output
-        named = {id(value) for value in self.values[op.input]}
+        named = {id(value) for value in self.each(op.input)}
         self.values[op.output] = values
         for value in values:
             if id(value) not in named:
@@ -332,7 +386,7 @@ class _Expansion:
 
     def collective(self, op: CollectiveOp) -> None:
         assert op.axis is not None
-        operands, types = self.values[op.operands[0]], self.types(op.results[0].type)
+        operands, types = self.each(op.operands[0]), self.types(op.results[0].type)
         results: dict[int, SSAValue] = {}
         for line in self.group.lines(op.axis):
             made = self.add(op, type(op), [operands[d] for d in line], [types[d] for d in line])
@@ -346,7 +400,7 @@ class _Expansion:
         types = [self.types(r.type) for r in op.results]
         made: list[Operation] = []
         for i, (device, at) in enumerate(zip(self.devices(on.devices), self.coordinates, strict=True)):
-            own = {value: self.values[value][i] for value in read}
+            own = {value: self.each(value)[i] for value in read}
             changes = varies.at(at, self.group.sizes) if varies is not None else {}
             if isinstance(op, CallOp):  # of a kernel
                 changes = CallOp(op.callee_name, [], [device], []).properties

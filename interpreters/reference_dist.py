@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 from xdsl.dialects import func
-from xdsl.dialects.builtin import TensorType, TupleType
+from xdsl.dialects.builtin import TensorType, TupleType, UnrealizedConversionCastOp
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
 from xdsl.ir import Attribute
 
@@ -192,6 +192,10 @@ class LocalFunctions(InterpreterFunctions):
     @impl(PackOp)
     def pack(self, interpreter: Interpreter, op: PackOp, args: PythonValues) -> PythonValues:
         return (args,)
+
+    @impl(UnrealizedConversionCastOp)
+    def bundle(self, interpreter: Interpreter, op: UnrealizedConversionCastOp, args: PythonValues) -> PythonValues:
+        return (args,) if len(op.results) == 1 else args[0]  # what several devices have, as one (`ranks.explicit`)
 
     @impl(UnpackOp)
     def unpack(self, interpreter: Interpreter, op: UnpackOp, args: PythonValues) -> PythonValues:

@@ -6,10 +6,10 @@ What the function was found to need stays, or is told by half (`Told`)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from distir.interpreters.proof import weights
 from distir.interpreters.proof.indices import Base, Indices, Mismatch, full
@@ -17,17 +17,17 @@ from distir.interpreters.proof.terms import Library, replayed
 from distir.interpreters.proof.values import (
     Change,
     Kind,
-    Row,
-    Shard,
+    Packed,
     Term,
     Value,
     argument,
     is_hole,
     level_of,
-    rows_of,
-    values_of,
 )
 from distir.interpreters.proof.weights import Addend, Leaf, Symbol, Weights
+
+Entry = tuple[Term, tuple[Indices, ...], "Addend | None"]
+"""The term, index sets and addend of a shard."""
 
 Place = tuple[int, int]
 """The number of an operand's shard, and its dim; -1 - leaf for weights."""
@@ -107,7 +107,7 @@ class Replay:
 class Abstraction:
     """What opaque bases, symbols and terms of one call stand for."""
 
-    rows: tuple[Row | Value, ...] = ()
+    arguments: tuple[Value, ...] = ()
     """The arguments as the function sees them."""
     bases: dict[Base, Indices] = field(default_factory=dict[Base, Indices])
     symbols: dict[Symbol, Weights] = field(default_factory=dict[Symbol, Weights])
@@ -119,21 +119,22 @@ class Abstraction:
         own = {each for each in needed if each in self.bases or each in self.symbols}
         places = dict[Any, list[Place]]()
         found = set[Any]()
-        for number, value in enumerate(_flat(values_of(self.rows))) if own else ():
-            for d, indices in enumerate(value.indices):
-                places.setdefault((value.term, d), []).append((number, d))
+        for number, (term, sets, addend) in enumerate(_entries(self.arguments)) if own else ():
+            for d, indices in enumerate(sets):
+                places.setdefault((term, d), []).append((number, d))
                 if indices.bases & own:
-                    found.add((value.term, d))
-            for k, leaf in enumerate(value.addend.leaves if value.addend is not None else ()):
-                places.setdefault((value.term, leaf.path, leaf.axes), []).append((number, -1 - k))
+                    found.add((term, d))
+            for k, leaf in enumerate(addend.leaves if addend is not None else ()):
+                places.setdefault((term, leaf.path, leaf.axes), []).append((number, -1 - k))
                 if any(symbol in own for symbol, _ in leaf.weights.symbols):
-                    found.add((value.term, leaf.path, leaf.axes))
+                    found.add((term, leaf.path, leaf.axes))
         return {place for key in found for place in places[key]}
 
-    def restored(self, results: Sequence[Row | Value], replay: Replay) -> tuple[Value, ...]:
+    def restored(self, results: Sequence[Value], replay: Replay) -> tuple[Value, ...]:
         """Results of the function, with what the call's bases, symbols and terms are."""
-        change = _Restoring(self, replay) if self.bases or self.symbols or self.terms else None
-        return values_of(results if change is None else change.rows(results))
+        if not (self.bases or self.symbols or self.terms):
+            return tuple(results)
+        return tuple(map(_Restoring(self, replay).value, results))
 
 
 class _Restoring(Change):
@@ -213,22 +214,22 @@ class _Content:
     @staticmethod
     def of(arguments: Sequence[Value], told: Told) -> _Content:
         """What arguments have at the places that are told."""
-        found, flat = _Content(), _flat(arguments)
+        found, nested = _Content(), told.nested if len(told.nested) > 1 else frozenset[Place]()
+        entries = list(_entries(arguments)) if told.places or nested else []
         for number, dim in told.places:
-            if number < len(flat):  # what is unknown is not among them
-                _add_known(flat[number], dim, found.rows, found.sums)
-        for number, dim in told.nested if len(told.nested) > 1 else ():
-            if number < len(flat):
-                _add_known(flat[number], dim, found.related, set())
+            if number < len(entries):  # what is unknown is not among them
+                _add_known(entries[number], dim, found.rows, found.sums)
+        for number, dim in nested:
+            if number < len(entries):
+                _add_known(entries[number], dim, found.related, set())
         return found
 
 
-def abstracted(arguments: Sequence[Value], told: Told, hides_terms: bool, alike: int = 1) -> Abstraction:
+def abstracted(arguments: Sequence[Value], told: Told, hides_terms: bool) -> Abstraction:
     """The arguments with opaque index sets and weights, but for what the function is told of them; with `hides_terms`, with opaque terms
-    too. So many in a row are much `alike`."""
-    rows = rows_of(arguments, alike)
-    change = _Hiding(_Content.of(arguments, told), 1 + max(map(level_of, rows), default=0), hides_terms)
-    change.found.rows = change.rows(rows)
+    too."""
+    change = _Hiding(_Content.of(arguments, told), 1 + max(map(level_of, arguments), default=0), hides_terms)
+    change.found.arguments = tuple(map(change.value, arguments))
     return change.found
 
 
@@ -250,21 +251,23 @@ def _parts_of(inner: tuple[Indices, int], outer: tuple[Indices, int]) -> list[tu
     return parts
 
 
-def _flat(values: Sequence[Value]) -> list[Shard]:
-    return (
-        cast("list[Shard]", list(values))
-        if {*map(type, values)} == {Shard}
-        else [each for value in values for each in value.shards]
-    )
+def _entries(values: Sequence[Value]) -> Iterator[Entry]:
+    """All shards that values are made of."""
+    for value in values:
+        if isinstance(value, Packed) and value.columns is not None:
+            yield from zip(*value.columns, strict=True)
+        else:
+            yield from ((each.term, each.indices, each.addend) for each in value.shards)
 
 
-def _add_known(value: Shard, dim: int, rows: set[Any], sums: set[Any]) -> None:
+def _add_known(entry: Entry, dim: int, rows: set[Any], sums: set[Any]) -> None:
     """What stands at a place that the function needs to know."""
-    if value.is_zero:
+    term, indices, addend = entry
+    if is_hole(term):
         return
-    shape = value.term.kind.shape or ()
-    leaves = () if value.addend is None else value.addend.leaves
-    if 0 <= dim < len(shape) and (minimal := _minimal(value.indices[dim], shape[dim])) is not None:
+    shape = term.kind.shape or ()
+    leaves = () if addend is None else addend.leaves
+    if 0 <= dim < len(shape) and (minimal := _minimal(indices[dim], shape[dim])) is not None:
         rows.add(minimal[0])
     elif dim < 0 and -1 - dim < len(leaves):
         sums.add((leaves[-1 - dim].weights, leaves[-1 - dim].axes))

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple, cast
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import IntAttr, TensorType
+from xdsl.dialects.builtin import TensorType, UnrealizedConversionCastOp
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
 from xdsl.ir import Operation
 from xdsl.traits import Pure
@@ -63,7 +63,6 @@ from distir.interpreters.proof.values import (
     Packed,
     Part,
     Positions,
-    Row,
     Shard,
     Term,
     Unknown,
@@ -74,15 +73,12 @@ from distir.interpreters.proof.values import (
     is_hole,
     is_zero,
     packed,
-    rows_of,
     scaled,
     shard,
-    values_of,
     whole,
     zeros,
 )
 from distir.interpreters.proof.weights import Symbol
-from distir.interpreters.ranks import ALIKE
 from distir.interpreters.reference_dist import CommunicationFunctions, extents
 from distir.interpreters.reference_rank import RankFunctions
 from distir.interpreters.walk import Enter, Suspended, Walk, values_read
@@ -91,7 +87,7 @@ from distir.interpreters.walk import Enter, Suspended, Walk, values_read
 class Walked(NamedTuple):
     """What a function gives for some arguments, which terms are taken to be equal for it, and whose rules it rests on."""
 
-    results: Sequence[Row | Value]
+    results: Sequence[Value]
     assumed: Sequence[tuple[Term, Term | None]]
     relied: Collection[Template]
 
@@ -175,6 +171,12 @@ class LocalShards(InterpreterFunctions):
     def unpack(self, interpreter: Interpreter, op: UnpackOp, args: PythonValues) -> PythonValues:
         return args[0].elements
 
+    @impl(UnrealizedConversionCastOp)
+    def bundle(self, interpreter: Interpreter, op: UnrealizedConversionCastOp, args: PythonValues) -> PythonValues:
+        if len(op.results) == 1:
+            return (packed(args),)
+        return args[0].elements if isinstance(args[0], Packed) else args * len(op.results)
+
     @impl(rank.WaitOp)
     def wait(self, interpreter: Interpreter, op: rank.WaitOp, args: PythonValues) -> PythonValues:
         return args
@@ -206,7 +208,7 @@ class CallsOfShards(InterpreterFunctions):
         return carried
 
 
-TRANSPARENT = (CallOp, func.CallOp, MicrobatchesOp, PackOp, UnpackOp, MoveOp)
+TRANSPARENT = (CallOp, func.CallOp, MicrobatchesOp, PackOp, UnpackOp, UnrealizedConversionCastOp, MoveOp)
 """What passes values on, of which nothing may be known."""
 
 
@@ -307,18 +309,18 @@ class Prover(Walk):
 
     def results_of(self, name: str, arguments: PythonValues) -> PythonValues:
         """The results of a function, walked once for all arguments that differ only in what it does not need to know."""
-        told, alike = self._last.get(name, NOTHING_TOLD), self._alike(name)
+        told = self._last.get(name, NOTHING_TOLD)
         is_new = told == NOTHING_TOLD
         while True:
-            abstraction = abstracted(arguments, told, self.hides_terms and not told.terms, alike)
-            key = (name, abstraction.rows)
+            abstraction = abstracted(arguments, told, self.hides_terms and not told.terms)
+            key = (name, abstraction.arguments)
             walked, need = self._results.get(key), self._needs.get(key)
             if walked is None and not is_new:
                 told, is_new = NOTHING_TOLD, True  # these arguments may need less than the last ones
                 continue
             if walked is None and need is None:
                 try:
-                    walked = self._walked(key, alike)
+                    walked = self._walked(key)
                 except NeedsToKnow as raised:
                     need = self._needs[key] = NeedsToKnow(raised.needed, raised.is_named)
             if walked is None:
@@ -344,18 +346,13 @@ class Prover(Walk):
                 raise NeedsToKnow()
             told = told._replace(terms=True)
 
-    def _alike(self, name: str) -> int:
-        """How many arguments, and results, in a row are of one value on devices that do the same."""
-        each = self.function(name).attributes.get(ALIKE)
-        return each.data if isinstance(each, IntAttr) else 1
-
-    def _walked(self, key: tuple[str, Sequence[Row | Value]], alike: int) -> Walked:
+    def _walked(self, key: tuple[str, PythonValues]) -> Walked:
         """What a function gives for these arguments."""
         of_caller, by_caller = [*values.assumed], self.relied
         values.assumed.clear()
         self.relied = set()
         try:
-            results = rows_of(self.call(key[0], values_of(key[1])), alike)
+            results = self.call(*key)
             found = self._results[key] = Walked(results, tuple(dict.fromkeys(values.assumed)), self.relied)
         finally:
             values.assumed[:], self.relied = of_caller, by_caller

@@ -300,11 +300,22 @@ def forget() -> None:
     assumed.clear()
 
 
+Columns = tuple[tuple[Term, ...], tuple[tuple[Indices, ...], ...], tuple[Addend | None, ...]]
+"""Several shards: their terms, their index sets, their addends."""
+
+
 @dataclass(frozen=True, eq=False)
 class Packed(Value):
     """A tuple. Interned: compared by identity."""
 
-    elements: tuple[Value, ...]
+    columns: Columns | None
+    """Of the elements, if all are shards: what changes index sets changes those of all that have the same at once."""
+    others: tuple[Value, ...] = ()
+    """The elements otherwise."""
+
+    @cached_property
+    def elements(self) -> tuple[Value, ...]:
+        return self.others if self.columns is None else tuple(map(shard, *self.columns))
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -312,49 +323,43 @@ class Packed(Value):
 
     @cached_property
     def _shards(self) -> tuple[Shard, ...]:
+        if self.columns is not None:
+            return cast("tuple[Shard, ...]", self.elements)
         return tuple([each for element in self.elements for each in element.shards])
 
-    def mapped(self, change: Callable[[Shard], Shard]) -> Packed:
-        return packed(tuple([each.mapped(change) for each in self.elements]))
+    @cached_property
+    def level(self) -> int:
+        """The highest level of what is opaque in it; 0 where all is known."""
+        if self.columns is None:
+            return max(map(level_of, self.others), default=0)
+        return max(_level_of_indices(self.columns[1]), _level_of_addends(self.columns[2]))
 
 
-Row = tuple[tuple[Term, ...], tuple[tuple[Indices, ...], ...], tuple[Addend | None, ...]]
-"""Several shards: their terms, their index sets, their addends."""
+_packed: dict[Any, Packed] = {}
 
 
-def rows_of(values: Sequence[Value], size: int) -> tuple[Row | Value, ...]:
-    """So many values at a time as rows, where they are shards and more than one."""
-    if size == 1 or len(values) % size:
-        return tuple(values)
-    found: list[Row | Value] = []
-    for start in range(0, len(values), size):
-        own = values[start : start + size]
-        if {*map(type, own)} == {Shard}:
-            shards = cast("Sequence[Shard]", own)
-            found.append(
-                (tuple([s.term for s in shards]), tuple([s.indices for s in shards]), tuple([s.addend for s in shards]))
-            )
-        else:
-            found += own
-    return tuple(found)
+def packed(elements: tuple[Value, ...]) -> Packed:
+    """The interned tuple."""
+    if not elements or {*map(type, elements)} != {Shard}:
+        if (found := _packed.get(elements)) is None:
+            found = _packed[elements] = Packed(None, elements)
+        return found
+    own = cast("tuple[Shard, ...]", elements)
+    return of_columns((tuple([s.term for s in own]), tuple([s.indices for s in own]), tuple([s.addend for s in own])))
 
 
-def values_of(rows: Sequence[Row | Value]) -> tuple[Value, ...]:
-    """The values in rows."""
-    found: list[Value] = []
-    for row in rows:
-        if isinstance(row, tuple):
-            found += map(shard, *row)
-        else:
-            found.append(row)
-    return tuple(found)
+def of_columns(columns: Columns) -> Packed:
+    """The interned tuple of shards."""
+    if (found := _packed.get(columns)) is None:
+        found = _packed[columns] = Packed(columns)
+    return found
 
 
-def level_of(row: Row | Value) -> int:
-    """The highest level of what is opaque in it; 0 where all is known."""
-    if isinstance(row, tuple):
-        return max(_level_of_indices(row[1]), _level_of_addends(row[2]))
-    return max([each.level for each in row.shards], default=0)
+def level_of(value: Value) -> int:
+    """The highest level of what is opaque in a value; 0 where all is known."""
+    if isinstance(value, Shard | Packed):
+        return value.level
+    return max([each.level for each in value.shards], default=0)
 
 
 @cache
@@ -389,27 +394,23 @@ class Change:
         return addend
 
     def term_column(self, terms: tuple[Term, ...]) -> tuple[Term, ...]:
-        """The terms of a row as they are then."""
+        """The terms of a tuple as they are then."""
         if (found := self._terms.get(terms)) is None:
             found = self._terms[terms] = tuple(map(self.term, terms))
         return found
 
-    def rows(self, rows: Sequence[Row | Value]) -> tuple[Row | Value, ...]:
-        """Rows, and values by themselves, as they are then."""
-        change, row = self._shard, self._row
-        return tuple(
-            [
-                row(each)
-                if isinstance(each, tuple)
-                else change(each)
-                if isinstance(each, Shard)
-                else each.mapped(change)
-                for each in rows
-            ]
-        )
+    def value(self, value: Value) -> Value:
+        """A value as it is then."""
+        if isinstance(value, Shard):
+            return self._shard(value)
+        if not isinstance(value, Packed):
+            return value.mapped(self._shard)
+        if value.columns is None:
+            return packed(tuple(map(self.value, value.others)))
+        return of_columns(self._columns(value.columns))
 
-    def _row(self, row: Row) -> Row:
-        terms, indices, addends = row
+    def _columns(self, columns: Columns) -> Columns:
+        terms, indices, addends = columns
         key = indices, tuple([term.kind for term in terms])
         if (new := self._indices.get(key)) is None:
             new = self._indices[key] = tuple(map(self._index_sets, *key))
@@ -434,16 +435,6 @@ class Change:
         if addend not in self._addends:
             self._addends[addend] = self.addend(addend)
         return self._addends[addend]
-
-
-_packed: dict[tuple[Value, ...], Packed] = {}
-
-
-def packed(elements: tuple[Value, ...]) -> Packed:
-    """The interned tuple."""
-    if (found := _packed.get(elements)) is None:
-        found = _packed[elements] = Packed(elements)
-    return found
 
 
 @dataclass(frozen=True)

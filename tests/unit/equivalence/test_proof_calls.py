@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from distir.interpreters.proof.calls import NOTHING_TOLD, Replay, Told, abstracted
 from distir.interpreters.proof.indices import Indices, concat, ranges
 from distir.interpreters.proof.terms import Library
-from distir.interpreters.proof.values import Shard, kind_of, rows_of, shard, term_of, values_of
+from distir.interpreters.proof.values import Shard, Value, kind_of, packed, shard, term_of
 
 ROWS, MICROBATCH, REPLICA = 96, 12, 4
 
@@ -28,12 +28,14 @@ def test_a_replica_s_rows_are_told_as_a_part_of_a_microbatch_s(inner: int):
         return entries(part), entries(ranges([(start, start + MICROBATCH)]).scaled(inner), ROWS * inner, "labels")
 
     nested = Told(frozenset(), frozenset({(0, 0), (1, 0)}), False)
-    found = {told: [abstracted(arguments(k), told, False).rows for k in range(8)] for told in (nested, NOTHING_TOLD)}
+    found = {
+        told: [abstracted(arguments(k), told, False).arguments for k in range(8)] for told in (nested, NOTHING_TOLD)
+    }
     assert len(set(found[nested])) == len(set(found[NOTHING_TOLD])) == 1
     part, whole = (value.shards[0].indices[0] for value in found[nested][0])
     assert whole.slice(REPLICA * inner, 2 * REPLICA * inner) is part.scaled(inner)
     told = abstracted(arguments(1), Told(frozenset({(1, 0)}), nested.nested, False), False)
-    assert not values_of(told.rows)[1].shards[0].bases, "what is known is no opaque base of others"
+    assert not told.arguments[1].shards[0].bases, "what is known is no opaque base of others"
 
 
 @st.composite
@@ -51,11 +53,11 @@ def test_a_result_is_what_the_arguments_say(
     sets: list[Indices], known: frozenset[Any], outer: frozenset[Any], inner: frozenset[Any], data: Any
 ):
     """Whatever a function is told, and whatever its caller was: a function that gives back its arguments gives what the caller has."""
-    arguments = tuple([entries(each, name=f"x{i % 2}") for i, each in enumerate(sets)])
-    alike = data.draw(st.sampled_from([1, 2, 4]))
-    caller = abstracted(arguments, Told(known, outer, False), data.draw(st.booleans()), alike)
-    given = values_of(caller.rows)
-    callee = abstracted(given, Told(known, inner, False), data.draw(st.booleans()), alike)
-    of_caller = callee.restored(callee.rows, Replay(dict(callee.terms), Library()))
-    assert of_caller == given
-    assert caller.restored(rows_of(of_caller, alike), Replay(dict(caller.terms), Library())) == arguments
+    own: tuple[Value, ...] = tuple([entries(each, name=f"x{i % 2}") for i, each in enumerate(sets)])
+    size = data.draw(st.sampled_from([1, 2, 4]))
+    arguments = tuple([packed(own[i : i + size]) for i in range(0, 4, size)]) if size > 1 else own
+    caller = abstracted(arguments, Told(known, outer, False), data.draw(st.booleans()))
+    callee = abstracted(caller.arguments, Told(known, inner, False), data.draw(st.booleans()))
+    of_caller = callee.restored(callee.arguments, Replay(dict(callee.terms), Library()))
+    assert of_caller == caller.arguments
+    assert caller.restored(of_caller, Replay(dict(caller.terms), Library())) == arguments
