@@ -1,6 +1,7 @@
 """Proofs of steps of JAX: losses times a constant, which comes first there, and recurrences that begin at a constant of zeros."""
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from distir.frontends.jax import import_step
 from distir.interpreters.proof import prove
 from distir.passes.decompose import prepare_like
 from distir.passes.dtp_parallelize import DtpParallelizePass
+from tests.long_cases import also_long
 
 WIDTH, WORDS = 8, 16
 
@@ -60,8 +62,17 @@ def recurrence() -> ModuleOp:
     return step(loss, parameters, numbers(4, 5, WIDTH), np.arange(20, dtype=np.int32).reshape(4, 5) % WORDS)
 
 
-@pytest.mark.parametrize("make", [two_losses, recurrence])
-@pytest.mark.parametrize("degrees", [{"dp": 2, "tp": 2}, {"tp": 2}, {"pp": 2, "microbatches": 2, "dp": 2}])
+DEGREES: list[dict[str, int]] = [{"dp": 2, "tp": 2}, {"tp": 2}, {"pp": 2, "microbatches": 2, "dp": 2}]
+
+
+@pytest.mark.parametrize(
+    ("make", "degrees"),
+    also_long(
+        product([two_losses, recurrence], DEGREES),
+        [(two_losses, DEGREES[0]), (two_losses, DEGREES[2]), (recurrence, DEGREES[1])],
+        several=True,
+    ),
+)
 def test_it_is_proven(make: Callable[[], ModuleOp], degrees: dict[str, int]):
     sequential = make()
     distributed = sequential.clone()

@@ -165,7 +165,7 @@ def programs(draw: Draw) -> ModuleOp:
     return module
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(programs())
 def test_one_device_of_each_class_is_simulated_and_all_figures_are_those_of_every_device(module: ModuleOp):
     module.verify()
@@ -236,7 +236,7 @@ def computed(module: ModuleOp, arguments: list[Any]) -> Any:
         return Reference.of(module, np.dtype(np.float64)).call("main", tuple(arguments))
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(programs(), st.integers(0, 99))
 def test_functions_of_lines_compute_what_every_device_does(module: ModuleOp, seed: int):
     written, lines = explicit(module), by_lines(module)

@@ -196,7 +196,7 @@ def check(case: Case, seed: int) -> None:
     assert (grouped.clocks, grouped.peak_memory_bytes) == (each.clocks, each.peak_memory_bytes)
 
 
-@settings(**QUIET, max_examples=8)  # pyright: ignore[reportArgumentType]
+@settings(**QUIET, max_examples=4)  # pyright: ignore[reportArgumentType]
 @given(cases(), st.integers(0, 99))
 def test_what_goes_around_is_the_attention(case: Case, seed: int) -> None:
     check(case, seed)

@@ -65,7 +65,6 @@ def an_average_by_data() -> Any:
 
 
 @case
-@quick
 def averaged_model_of_swa_utils() -> Any:
     """The first run copies, all others average."""
     return _averaged(multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
@@ -148,7 +147,6 @@ class Shadow:
 
 
 @case
-@quick
 @refused(r"changes average\.calls, average\.shadow\['0.weight'\], .*which its next run reads")
 def an_average_in_a_class() -> Any:
     model = mlp()

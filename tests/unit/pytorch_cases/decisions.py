@@ -39,7 +39,6 @@ def a_condition_on_what_no_argument_changes() -> Any:
 
 @case
 @refused("it reads the value of a tensor as a number")
-@quick
 def a_condition_on_what_an_argument_was_written_to() -> Any:
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -182,7 +181,6 @@ def a_global_count() -> Any:
 
 
 @case
-@quick
 def a_step_that_leaves_out_what_is_no_number() -> Any:
     """Values are taken to be numbers."""
     model = mlp()
@@ -217,7 +215,6 @@ def a_step_that_asks_whether_a_mask_is_infinite() -> Any:
 
 
 @case
-@quick
 def a_step_that_raises_errors_by_values() -> Any:
     """Nothing else depends on what is asked: the program is that of a run that ends."""
     model = mlp()
@@ -258,7 +255,6 @@ def a_step_that_catches_its_own_error() -> Any:
 
 
 @case
-@quick
 @refused("reads the value of a tensor as a number or a condition")
 def an_error_that_is_suppressed() -> Any:
     """The step goes on without what the error ended."""

@@ -17,7 +17,6 @@ from tests.unit.pytorch_cases.registry import case, classes, classifier, mlp, qu
 
 
 @case
-@quick
 def step_pre_hook_that_clips() -> Any:
     model = mlp()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
@@ -53,7 +52,6 @@ def hooks_on_parameters() -> Any:
 
 
 @case
-@quick
 def a_hook_of_all_gradients_that_writes() -> Any:
     model = mlp()
 
@@ -79,7 +77,6 @@ def hooks_on_nodes_that_accumulate() -> Any:
 
 
 @case
-@quick
 def hooks_after_gradients_accumulate() -> Any:
     model = mlp()
 
@@ -154,7 +151,6 @@ def old_weight_norm() -> Any:
 
 
 @case
-@quick
 def spectral_norm_parametrization() -> Any:
     model = mlp()
     parametrizations.spectral_norm(model[0])

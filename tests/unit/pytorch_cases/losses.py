@@ -67,7 +67,6 @@ class Returning(nn.Module):
 
 
 @case
-@quick
 def a_model_that_returns_a_dictionary() -> Any:
     model = Returning(lambda y, z: {"logits": y, "more": [z, {"deep": y + z}]})
     return training_step(
@@ -162,7 +161,6 @@ def labelled_sequences(steps: Any, counts: Any) -> Any:
 
 
 @case
-@quick
 def labels_that_end() -> Any:
     """A row has as many labels as stand before the first -1."""
 
@@ -185,7 +183,6 @@ def a_loss_that_writes_to_numbers() -> Any:
 
 
 @case
-@quick
 def second_derivatives_of_each_row() -> Any:
     """Forward over reverse, and the gradient of both: autograd makes zeros of its own."""
     model = mlp(width=4, outputs=1)

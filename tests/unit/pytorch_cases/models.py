@@ -248,7 +248,6 @@ class Counting(nn.Module):
 
 
 @case
-@quick
 @refused("changes Counting.calls, which its next run reads")
 def a_counter_that_matters() -> Any:
     return classifier(lambda p: torch.optim.SGD(p, lr=0.1), Counting(True))
@@ -364,7 +363,6 @@ class Experts(nn.Module):
 
 
 @case
-@quick
 def experts_of_sorted_rows() -> Any:
     example = torch.randn(8, 8), torch.arange(8) % 3
     return training_step(Experts(), F.cross_entropy, lambda p: torch.optim.SGD(p, lr=0.1), example_args=example)

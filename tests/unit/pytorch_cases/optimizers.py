@@ -189,7 +189,6 @@ def a_started_optimizer() -> Any:
 
 
 @case
-@quick
 @refused("does not start at zero")
 def dampened_momentum() -> Any:
     return classifier(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5))
@@ -224,7 +223,6 @@ def warmup_then_lambda() -> Any:
 
 
 @case
-@quick
 @refused("decides by the value of the loss")
 def plateau_schedule() -> Any:
     return scheduled(torch.optim.lr_scheduler.ReduceLROnPlateau)
@@ -261,7 +259,6 @@ def gradient_scaler_that_overflows() -> Any:
 
 
 @case
-@quick
 @refused("ExponentialLR sets an option that is a tensor: give the optimizer a number instead")
 def a_schedule_of_a_tensor() -> Any:
     model = mlp()
@@ -303,7 +300,6 @@ def adamw_of_a_parameter_without_dims() -> Any:
 
 
 @case
-@quick
 def adamw_of_a_parameter_without_dims_after_two_steps() -> Any:
     return _scaled(lambda p: torch.optim.AdamW(p, lr=1e-2), 2)
 

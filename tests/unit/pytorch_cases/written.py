@@ -280,7 +280,6 @@ def retained_gradients() -> Any:
 
 
 @case
-@quick
 @refused("changes whether 0.weight is trained")
 def a_layer_that_is_frozen_later() -> Any:
     model = mlp()
@@ -317,7 +316,6 @@ def a_group_that_is_added_later() -> Any:
 
 
 @case
-@quick
 @refused("makes the parameter 0.weight anew")
 def a_parameter_that_is_replaced() -> Any:
     model = mlp()

@@ -152,9 +152,9 @@ def factored_matrices() -> tuple[Operation, list[Any]]:
         (grid, ["0.0"]),
         (image_of_columns, ["0.0", "0.1", "sum(0)"]),
         (rms_norm, ["0.0", "sum(1)"]),
-        (regions, ["0.1", "1.0+2.0", "offset(0.0)", "sum(0)"]),
+        pytest.param(regions, ["0.1", "1.0+2.0", "offset(0.0)", "sum(0)"], marks=pytest.mark.long),
         (product_of_integers, ["0.0", "0.1+1.0", "1.1+3.0"]),
-        (convolution_of_integers, ["0.0", "3.0+4.0+5.0", "halo(0.2)", "halo(0.3)"]),
+        pytest.param(convolution_of_integers, ["0.0", "3.0+4.0+5.0", "halo(0.2)", "halo(0.3)"], marks=pytest.mark.long),
     ],
 )
 @pytest.mark.filterwarnings("ignore")

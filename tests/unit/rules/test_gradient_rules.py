@@ -125,7 +125,9 @@ def rule_that_holds(op: Operation) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "rows", "by_input", "by_weight"), CONVOLUTIONS, ids=[c[0] for c in CONVOLUTIONS]
+    ("name", "options", "rows", "by_input", "by_weight"),
+    also_long(CONVOLUTIONS, CONVOLUTIONS[::2], several=True),
+    ids=[c[0] for c in CONVOLUTIONS],
 )
 def test_all_ways_to_cut_the_gradients_of_a_convolution(
     name: str, options: dict[str, Any], rows: int, by_input: str, by_weight: str

@@ -163,7 +163,7 @@ def check(module: ModuleOp, copy: ModuleOp) -> None:
 QUICK = ("biased", "grouped, fused qkv")
 
 
-@pytest.mark.parametrize("spelling", also_long(SPELLINGS, QUICK))
+@pytest.mark.parametrize("spelling", also_long(SPELLINGS, QUICK[1:]))
 def test_contractions_fall_as_tensor_ranks_grow(spelling: str):
     module = step(spelling, 4)
     whole = contraction_flops(distributed(module))
@@ -210,7 +210,7 @@ def test_a_search_cuts_heads_for_any_batch():
     search = Search(
         lambda _: module.clone(), "dgx-a100", "analytic", 10**12, restrict="dp=batch,tp=model", divides=True
     )
-    plans = [Configuration(16, dp, 2, pp, k, "1f1b") for dp, pp, k in [(1, 1, 1), (2, 2, 8)]]
+    plans = [Configuration(16, dp, 2, pp, k, "1f1b") for dp, pp, k in [(2, 2, 8)]]
     for outcome in search.outcomes(plans):
         c = outcome.configuration
         program = search.program(c)

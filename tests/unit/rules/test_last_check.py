@@ -138,20 +138,23 @@ def test_integers_that_saturate_say_nothing() -> None:
     assert text.count("halo = 1)") == 2
 
 
+NUMBERS: list[tuple[Any, tuple[Any, ...]]] = [
+    (aten.threshold.default, (doubles(5, 6), -800.0, -1.0)),
+    (aten.hardtanh.default, (doubles(5, 6), 500.0, 900.0)),
+    (aten.softshrink.default, (doubles(5, 6), 70.0)),
+    (aten.threshold_backward.default, (doubles(), doubles(), 100.0)),
+    (aten.hardtanh_backward.default, (doubles(5, 5), doubles(), -0.5, 0.5)),
+    (aten.softplus_backward.default, (doubles(), doubles(), 3.0, 300.0)),
+    (aten._prelu_kernel_backward.default, (doubles(), doubles(), doubles())),
+    (aten.renorm.default, (doubles(5, 5, 5), 1e4, 2, 0.5)),
+    (aten._pdist_backward.default, (doubles(10), doubles(5, 5), float("inf"), torch.zeros(10).double())),
+    (aten._cdist_backward.default, (doubles(5, 6, 5), doubles(5, 6, 2), doubles(5, 5, 2), 1e30, doubles(5, 6, 5))),
+]
+
+
 @pytest.mark.parametrize(
     ("function", "args"),
-    [
-        (aten.threshold.default, (doubles(5, 6), -800.0, -1.0)),
-        (aten.hardtanh.default, (doubles(5, 6), 500.0, 900.0)),
-        (aten.softshrink.default, (doubles(5, 6), 70.0)),
-        (aten.threshold_backward.default, (doubles(), doubles(), 100.0)),
-        (aten.hardtanh_backward.default, (doubles(5, 5), doubles(), -0.5, 0.5)),
-        (aten.softplus_backward.default, (doubles(), doubles(), 3.0, 300.0)),
-        (aten._prelu_kernel_backward.default, (doubles(), doubles(), doubles())),
-        (aten.renorm.default, (doubles(5, 5, 5), 1e4, 2, 0.5)),
-        (aten._pdist_backward.default, (doubles(10), doubles(5, 5), float("inf"), torch.zeros(10).double())),
-        (aten._cdist_backward.default, (doubles(5, 6, 5), doubles(5, 6, 2), doubles(5, 5, 2), 1e30, doubles(5, 6, 5))),
-    ],
+    [*NUMBERS[::3], *(pytest.param(*each, marks=pytest.mark.long) for i, each in enumerate(NUMBERS) if i % 3)],
 )
 def test_numbers_that_usual_draws_do_not_reach(function: Any, args: tuple[Any, ...]) -> None:
     op, operands = operation(Call(function, args, {}))

@@ -85,7 +85,7 @@ def by_itself() -> Operation:
     return next(op for op in import_model(helper.make_model(graph)).walk() if op.name == "onnx.Conv")
 
 
-@pytest.mark.parametrize(("make", "cuts"), [(pooled, 2), (by_itself, 5)])
+@pytest.mark.parametrize(("make", "cuts"), [(pooled, 2), pytest.param(by_itself, 5, marks=pytest.mark.long)])
 def test_what_is_found_before_the_time_is_over_is_kept(
     make: Callable[[], Operation], cuts: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,7 +191,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], set[int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", also_long(CASES, [*CASES][::2]))
+@pytest.mark.parametrize("name", also_long(CASES, [*CASES][::4]))
 def test_dims_that_everyone_sees_cut(name: str) -> None:
     """All dims but those whose extents are given, and the program computes what PyTorch does."""
     function, args, open_ = CASES[name]

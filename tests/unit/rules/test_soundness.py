@@ -20,12 +20,8 @@ from tests.unit.step_rules import measure as rules_of_steps
 # decide much by few integers (diagonals, axes, lengths, offsets), bounds that cross, indices that leave gaps, functions
 # that fall before they rise, results that are constant unless the operands meet.
 SAMPLE = frozenset(
-    "test_add_bcast test_argmax_no_keepdims_random test_attention_4d_causal_nonpad_batch_prefill "
-    "test_averagepool_2d_pads test_batchnorm_example test_cumsum_2d_axis_1 test_dft test_expand_dim_changed "
-    "test_gathernd_example_int32 test_group_normalization_example test_layer_normalization_3d_axis1_epsilon "
-    "test_logsoftmax_axis_2 test_onehot_with_axis test_reduce_mean_keepdims_random "
-    "test_reversesequence_time test_scatter_elements_with_axis test_sce_NCd1_mean_weight_negative_ii test_slice "
-    "test_tfidfvectorizer_tf_only_bigrams_skip0 test_top_k test_tril_neg test_unique_sorted_with_axis_3d".split()
+    "test_add_bcast test_averagepool_2d_pads test_cumsum_2d_axis_1 test_gathernd_example_int32 test_layer_normalization_3d_axis1_epsilon "
+    "test_reversesequence_time test_scatter_elements_with_axis test_tril_neg".split()
 )
 
 
@@ -33,8 +29,8 @@ def test_rules_of_a_sample_of_the_node_tests_hold() -> None:
     outcome = measure(SAMPLE.__contains__)
     assert not outcome.false
     assert outcome.tests >= len(SAMPLE)
-    assert outcome.factors > 120
-    assert outcome.partials > 100
+    assert outcome.factors > 20
+    assert outcome.partials > 10
 
 
 @pytest.mark.long

@@ -151,7 +151,7 @@ def cut_rows(text: str, devices: int) -> ModuleOp | None:
 def test_rows_of_any_window_can_be_cut():
     cut: list[bool] = []
 
-    @settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])
+    @settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate])
     @given(programs(), st.integers(2, 3))
     def examples(text: str, devices: int) -> None:
         rng = np.random.default_rng(0)

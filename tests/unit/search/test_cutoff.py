@@ -1,5 +1,6 @@
 """A search ends once no plan can be as fast as asked for."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.microbatch import MicrobatchPass
 from distir.passes.pipeline_stages import PipelineStagesPass
 from distir.passes.sharding.search import TooSlow
+from tests.long_cases import also_long
 from tests.slow_machine import written
 from tests.small_models import mlp
 
@@ -43,8 +45,9 @@ def test_a_plan_is_found_again_among_its_own_pins(tmp_path: Path):
     assert str(module) == first
 
 
-@pytest.mark.parametrize("stages", [1, 2])
-@pytest.mark.parametrize("gap", [0.02, 0.3])
+@pytest.mark.parametrize(
+    ("stages", "gap"), also_long(product([1, 2], [0.02, 0.3]), [(1, 0.02), (2, 0.3)], several=True)
+)
 def test_a_plan_will_do_that_is_near_enough(stages: int, gap: float, tmp_path: Path):
     """Within limits of memory, its time is at most so much above that of the fastest, and it says how much may be missing."""
     machine, module = written(tmp_path), mlp(widths=(12, 24, 24, 12)).module.clone()

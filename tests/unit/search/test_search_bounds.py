@@ -48,7 +48,7 @@ def search(name: str, wanted: int = 0, limit: int = 1 << 30) -> Search:
     return Search(lambda _: model(name).clone(), machine(), "analytic", limit, wanted=wanted)
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(name=st.sampled_from(sorted(MODELS)), c=st.sampled_from(PLANS), share=st.sampled_from([0.5, 0.9, 0.99]))
 def test_a_bound_is_no_more_than_the_time(name: str, c: Configuration, share: float) -> None:
     """That of the stages, and that with which the integer program says that a plan is too slow."""

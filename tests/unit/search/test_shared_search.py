@@ -20,9 +20,9 @@ from examples import mlp_pytorch
 @pytest.mark.parametrize(
     "options",
     [
-        "--top 3 --recompute full,none",
+        pytest.param("--top 3 --recompute full,none", marks=pytest.mark.long),
         pytest.param("--exhaustive --top 99", marks=pytest.mark.long),
-        pytest.param("--top 2 --dp 1,2", marks=pytest.mark.long),
+        "--top 2 --dp 1,2",
     ],
 )
 def test_processes_find_the_same(

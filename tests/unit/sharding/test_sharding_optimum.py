@@ -84,7 +84,7 @@ def test_the_optimum_is_that_of_all_strategies_of_more_programs(text: str):
     compare_with_all_strategies(text)
 
 
-@pytest.mark.parametrize("operand", ["x", "v"])
+@pytest.mark.parametrize("operand", [pytest.param("x", marks=pytest.mark.long), "v"])
 def test_a_product_with_itself_within_a_limit(operand: str):
     """It is in no rule, so its operand is whole: as an input, it may arrive cut; as a result, its conversion counts once."""
     type_ = "tensor<256x256xf16>"

@@ -166,13 +166,13 @@ def check_prices(program: Program, sizes: tuple[int, ...], machine: str, seen: C
 
 def test_prices_of_uneven_shards_are_those_of_all_devices(tmp_path: Path):
     meshes = st.sampled_from([(3, 2), (5,), (2, 4), (3, 4), (2, 3, 2)])
-    assert run_programs(8, 4, written(tmp_path), check_prices, meshes)["uneven"] > 250
+    assert run_programs(3, 4, written(tmp_path), check_prices, meshes)["uneven"] > 50
 
 
 def test_uneven_plans_of_random_programs(tmp_path: Path):
-    seen = run_programs(20, 4, written(tmp_path), check)
-    assert min(seen["uneven"], seen["faster"]) > 8, seen
-    assert seen["exhaustive"] > 2, seen
+    seen = run_programs(8, 4, written(tmp_path), check)
+    assert min(seen["uneven"], seen["faster"]) > 2, seen
+    assert seen["exhaustive"], seen
 
 
 @pytest.mark.long
@@ -182,9 +182,9 @@ def test_uneven_plans_of_many_random_programs(tmp_path: Path):
 
 def test_uneven_plans_within_memory():
     """On a machine on which it would be faster to cut nothing."""
-    seen = run_programs(15, 3, "dgx-2", check_within_memory, st.sampled_from([(2,), (3,)]))
-    assert seen["limited"] > 5, seen
-    assert seen["uneven"] > 5, seen
+    seen = run_programs(6, 3, "dgx-2", check_within_memory, st.sampled_from([(2,), (3,)]))
+    assert seen["limited"] > 1, seen
+    assert seen["uneven"] > 1, seen
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,10 @@ def test_names_are_those_of_the_model():
     assert by_layer["head"].bytes >= 8 * 4 * 4
 
 
-@pytest.mark.parametrize("options", [{"pp": 2}, {"pp": 2, "sharding": "ilp", "grouped": True}])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({"pp": 2}, marks=pytest.mark.long), {"pp": 2, "sharding": "ilp", "grouped": True}],
+)
 def test_layers_that_are_one_function_have_their_own_names(options: dict[str, Any]) -> None:
     """Times of layers are alike, and spans, the critical path and what is live say which layer they are of."""
     module = import_step(gpt2_pytorch.step())

@@ -1,5 +1,6 @@
 """`fuse-kernels`: programs with kernels compute what they did, cost what kernels read and write, and are simulated alike by both simulators."""
 
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -37,6 +38,11 @@ class Block(nn.Module):
 
 
 def step(recompute: bool = False) -> ModuleOp:
+    return imported(recompute).clone()
+
+
+@cache
+def imported(recompute: bool) -> ModuleOp:
     torch.manual_seed(0)
     first, second = Block(), Block()
 
@@ -86,7 +92,7 @@ BACKENDS, PLANS = ("inductor", "megatron"), ({"dp": 2, "tp": 2}, {"pp": 2, "micr
 
 @pytest.mark.parametrize(
     ("backend", "options"),
-    also_long(product(BACKENDS, PLANS), [*zip(BACKENDS, PLANS, strict=True)], several=True),
+    also_long(product(BACKENDS, PLANS), [(BACKENDS[1], PLANS[1])], several=True),
 )
 def test_distributed_programs(backend: str, options: dict[str, Any]) -> None:
     """Devices share kernels; both simulators see kernels as operations, and time and memory are less."""

@@ -27,7 +27,7 @@ H100_F32 = 6.7e13
 def test_flops_are_those_of_narayanan_without_recomputation(prepared: bool) -> None:
     """Narayanan et al., 2021, appendix: 96 B s l h^2 (1 + s / 6h + V / 16lh) with recomputation, of which a forward pass of
     24 B s l h^2 (1 + s / 6h) is what is computed anew: 72 B s l h^2 (1 + s / 6h + V / 12lh). The example checkpoints every block."""
-    batch, layers, s, h, v = 4, 2, 2048, 12288, 51200
+    batch, layers, s, h, v = 4, 1, 2048, 12288, 51200
     module = import_step(gpt3_pytorch.step(layers, batch))
     if prepared:
         prepare(Context(), module)

@@ -53,7 +53,11 @@ def test_the_kernel_equals_the_interpreter_on_every_operation(tables: Any, progr
 @pytest.mark.parametrize("by", ["kernel", "interpreter"])
 @pytest.mark.parametrize(
     ("model", "layers", "source"),
-    [("gpt3-xl", 4, "paper"), ("mlp-small", 4, "paper"), ("mlp-small", 4, "dtp-parallelize")],
+    [
+        pytest.param("gpt3-xl", 4, "paper", marks=pytest.mark.long),
+        ("mlp-small", 4, "paper"),
+        ("mlp-small", 4, "dtp-parallelize"),
+    ],
 )
 def test_summaries_equal_execution_on_the_papers_grids(
     tables: Any, model: str, layers: int, source: Any, by: str

@@ -86,7 +86,7 @@ def peaks_by_listing(flat: ModuleOp) -> dict[int, int]:
     return peaks
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(programs())
 def test_calls_are_as_inlined(module: ModuleOp) -> None:
     module.verify()

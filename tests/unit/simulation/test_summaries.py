@@ -59,7 +59,7 @@ SHARED = SummaryMemo()
 """Over all examples: what one program taught must hold for the next."""
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=QUICK)
+@settings(max_examples=60, deadline=None, suppress_health_check=QUICK)
 @given(random_modules.programs())
 def test_equal_on_programs_that_alias_and_update(module: ModuleOp) -> None:
     same(module)

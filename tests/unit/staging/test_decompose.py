@@ -79,6 +79,7 @@ def test_logits_of_a_tensor_rank_are_its_part(loss: Callable[[Tensor, Tensor], T
     assert distir.prove(sequential, distributed)
 
 
+@pytest.mark.long
 def test_a_mesh_without_names_for_its_axes() -> None:
     """`ilp-shard` finds the vocabulary where it may cut nothing else."""
     sequential = step(smoothed)

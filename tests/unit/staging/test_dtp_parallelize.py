@@ -103,7 +103,11 @@ def test_inference_in_replicas_communicates_nothing():
 # --- size and placement ---
 
 
-@pytest.mark.parametrize("degrees", [{"pp": 2, "microbatches": 2}, {"dp": 2, "tp": 2, "pp": 2}], ids=str)
+@pytest.mark.parametrize(
+    "degrees",
+    [pytest.param({"pp": 2, "microbatches": 2}, marks=pytest.mark.long), {"dp": 2, "tp": 2, "pp": 2}],
+    ids=str,
+)
 def test_depth_adds_no_function(degrees: dict[str, int]):
     shallow, deep = gpt2(4).distributed(**degrees), gpt2(12).distributed(**degrees)
     assert list(functions(shallow)) == list(functions(deep))

@@ -3,6 +3,7 @@
 from collections import Counter
 from contextlib import suppress
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -102,8 +103,10 @@ def values() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     return given, run(step(), given, dtype=np.float64)
 
 
-@pytest.mark.parametrize("outlined", [True, False])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("outlined", "policy"),
+    also_long(product([True, False], POLICIES), [*zip([True, False] * 2, POLICIES, strict=False)], several=True),
+)
 def test_a_step_computes_the_same(policy: str, outlined: bool):
     """Dropout too: what is drawn again is drawn by the same key."""
     given, expected = values()

@@ -70,7 +70,6 @@ def test_where_time_is_over_a_plan_that_fits_is_taken(stages: int, tmp_path: Pat
 @pytest.mark.parametrize(
     ("stages", "count", "schedule", "axes"),
     [
-        (2, 2, "1f1b", (("dp", 2),)),
         *(
             pytest.param(stages, count, schedule, axes, marks=pytest.mark.long)
             for stages, count, schedule in product((1, 2, 3), (1, 2, 4), SCHEDULES)

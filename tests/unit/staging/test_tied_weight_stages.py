@@ -16,6 +16,7 @@ from distir.interpreters.shares import parameter_share
 from distir.interpreters.weights import weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.structure import shape_of
+from tests.long_cases import also_long
 
 BATCH, WORDS, WIDTH, SEQUENCE = 8, 11, 6, 4
 
@@ -34,7 +35,8 @@ class Tied(nn.Module):
         return self.scores(torch.tanh(self.middle(self.words(words).mean(1))))
 
 
-def test_its_gradients_meet_once() -> None:
+@pytest.mark.parametrize("microbatches", also_long([2, 4], [4]))
+def test_its_gradients_meet_once(microbatches: int) -> None:
     torch.manual_seed(0)
     model = Tied().double()
     example = torch.randint(0, WORDS, (BATCH, SEQUENCE)), torch.randint(0, WORDS, (BATCH,))
@@ -42,17 +44,15 @@ def test_its_gradients_meet_once() -> None:
     sequential = import_step(step, example)
     inputs = dict(weights_of(sequential)) | {"words": example[0].numpy(), "label": example[1].numpy()}
     expected = run(sequential, inputs)
-    for microbatches in (2, 4):
-        module = sequential.clone()
-        DtpParallelizePass(pp=2, microbatches=microbatches, schedule="1f1b").apply(Context(), module)
-        found = run(module, inputs)
-        for name, value in expected.items():
-            np.testing.assert_allclose(found[name], value, rtol=1e-12, atol=1e-12)
-        sent = [shape_of(op.input) for op in module.walk() if isinstance(op, SendOp)]
-        assert (
-            sent.count((WORDS, WIDTH)) <= 3
-        )  # the value, the gradient, and the update where that is made elsewhere  # the weight, and its gradients
-        assert sent.count((BATCH // microbatches, WIDTH)) >= 2 * microbatches  # activations and their gradients
+    module = sequential.clone()
+    DtpParallelizePass(pp=2, microbatches=microbatches, schedule="1f1b").apply(Context(), module)
+    found = run(module, inputs)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-12, atol=1e-12)
+    sent = [shape_of(op.input) for op in module.walk() if isinstance(op, SendOp)]
+    # The weight, its gradient, and its update where that is made elsewhere.
+    assert sent.count((WORDS, WIDTH)) <= 3
+    assert sent.count((BATCH // microbatches, WIDTH)) >= 2 * microbatches  # activations and their gradients
 
 
 class Masters(torch.optim.Optimizer):

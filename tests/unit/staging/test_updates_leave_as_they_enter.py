@@ -11,7 +11,7 @@ from distir.passes.dtp_parallelize import DtpParallelizePass
 from tests.long_cases import also_long
 
 
-@pytest.mark.parametrize("sharding", ["auto", "ilp"])
+@pytest.mark.parametrize("sharding", also_long(["auto", "ilp"], ["ilp"]))
 @pytest.mark.parametrize("machine", also_long(["dgx-a100", "local-cpu"], ["dgx-a100"]))
 def test_the_weight_of_a_norm(machine: str, sharding: str):
     """Ranks make its gradient in parts, and all of them need the whole weight."""

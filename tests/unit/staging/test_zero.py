@@ -129,7 +129,7 @@ def cut_roles(module: ModuleOp) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_less_memory_cuts_more(step: ModuleOp, count: int):
     """Without a limit parameters stay whole, within one they are cut as state is; each plan needs what it says."""
     peaks: list[int] = []

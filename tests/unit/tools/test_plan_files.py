@@ -48,7 +48,7 @@ def test_a_plan_has_the_figures_that_its_program_has(
 
 
 def test_show_and_pin(mlp_step: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = search(mlp_step, tmp_path / "plan.json", "--row", "2")
+    said = search(mlp_step, tmp_path / "plan.json", "--row", "2", "--dp", "2")
     assert main(["plan", "show", str(tmp_path / "plan.json"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out.partition("to " + str(tmp_path / "plan.json"))[2]) == said
     assert main(["plan", "show", str(tmp_path / "plan.json")]) == 0
@@ -84,7 +84,7 @@ def test_compare_goes_from_one_plan_to_the_other(
 def test_a_plan_is_for_its_model_and_runs_no_code(
     mlp_step: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = search(mlp_step, tmp_path / "plan.json")
+    said = search(mlp_step, tmp_path / "plan.json", "--dp", "2", "--pp", "1")
     changed = tmp_path / "changed.mlir"
     changed.write_text(mlp_step.read_text() + "\n")
     for named, wrong in [
