@@ -18,7 +18,7 @@ class ShardcombineAnnotatePass(ModulePass):
     """Adds `dist.rule` to every operator op of every function.
 
     Requires static tensor types, those that operators infer. Rules are discovered once per class of op and kept in the user's cache directory
-    (`DISTIR_CACHE_DIR`, else `XDG_CACHE_HOME`, else `~/.cache`)."""
+    (`DISTIR_CACHE_DIR`, else the system's, such as `~/.cache/distir`)."""
 
     name = "shardcombine-annotate"
 

@@ -39,11 +39,11 @@ _PREFIX = "rules-"
 
 
 def cache_directory() -> Path:
-    """`$DISTIR_CACHE_DIR`, else `distir` in `$XDG_CACHE_HOME`, else `~/.cache/distir`."""
-    if own := os.environ.get("DISTIR_CACHE_DIR"):
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "distir"
+    """`$DISTIR_CACHE_DIR`, else the user's folder of the system, such as `~/.cache/distir`."""
+    from platformdirs import user_cache_path
+
+    own = os.environ.get("DISTIR_CACHE_DIR")
+    return Path(own) if own else user_cache_path("distir", appauthor=False)
 
 
 def cache_files() -> list[Path]:

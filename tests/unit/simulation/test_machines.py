@@ -6,6 +6,7 @@ import pytest
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.machines import BUILT_IN, load_machine, machine_names
+from distir.interpreters.machines.writing import machine_text
 
 
 def test_names() -> None:
@@ -146,6 +147,8 @@ def test_devices_that_differ(tmp_path: Path) -> None:
     assert [machine.group_of(device) for device in range(6)] == [0, 0, 0, 0, 1, 1]
     assert machine.seen_from(1).device.peak("f32") == 2.06e11
     assert machine.figures["devices.fast.peak_flops_per_second.f32"].value == 2.06e11
+    (tmp_path / "again.toml").write_text(machine_text(machine))
+    assert load_machine(tmp_path / "again.toml") == machine
     with pytest.raises(DistirError, match="has 6 devices, the program needs 7"):
         machine.check_devices(7)
     path.write_text(two_groups(60, 20))
