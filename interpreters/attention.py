@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, Operation
 from distir.dialects.attention import UNSEEN, AttentionOp, BackwardOp, CombineOp, ForwardOp, is_grouped
 from distir.interpreters.exact.ndarray import ExactArray, exact_array, from_exact
 from distir.interpreters.random import bernoulli
-from distir.interpreters.work import Contraction, Kind, Work, attention_work, moved_bytes
+from distir.interpreters.work import Kind, Work, attention_products, attention_work, moved_bytes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -177,17 +177,14 @@ def attention_types(op: Operation, operand_types: Sequence[Attribute]) -> tuple[
 
 
 def work_of_attention(op: Operation) -> Work:
-    """The products per head: two forward, five backward (scores again, and the gradients of weights, values, queries and keys)."""
+    """As one kernel."""
     assert isinstance(op, AttentionOp | CombineOp)
     if isinstance(op, CombineOp):
         return Work(Kind.ELEMENTWISE, 3 * prod(cast(TensorType[Any], op.output.type).get_shape()), moved_bytes(op))
     *batch, rows, depth = cast(TensorType[Any], op.query.type).get_shape()
     keys, columns = cast(TensorType[Any], op.value.type).get_shape()[-2:]
-    heads = prod(batch)
-    diagonal = _diagonal(op)
-    scores = Contraction(heads, rows, keys, depth)
-    if isinstance(op, ForwardOp):
-        return attention_work(op, Kind.ATTENTION, (scores, Contraction(heads, rows, columns, keys)), diagonal)
-    of_weights, of_value = Contraction(heads, rows, keys, columns), Contraction(heads, keys, columns, rows)
-    of_query, of_key = Contraction(heads, rows, depth, keys), Contraction(heads, keys, depth, rows)
-    return attention_work(op, Kind.ATTENTION_GRADIENT, (scores, of_weights, of_value, of_query, of_key), diagonal)
+    is_backward = isinstance(op, BackwardOp)
+    kind = Kind.ATTENTION_GRADIENT if is_backward else Kind.ATTENTION
+    return attention_work(
+        op, kind, attention_products(prod(batch), rows, keys, depth, columns, is_backward), _diagonal(op)
+    )

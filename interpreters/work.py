@@ -300,6 +300,18 @@ def attention_work(op: Operation, kind: Kind, products: Sequence[Contraction], d
     return Work(kind, round(share * sum(p.flops for p in products)), moved_bytes(op), tuple(products))
 
 
+def attention_products(
+    heads: int, rows: int, keys: int, depth: int, columns: int, is_backward: bool = False
+) -> tuple[Contraction, ...]:
+    """Of heads in all samples, with `depth` elements of a query and `columns` of a value: two forward; five backward, which are the scores
+    again, and the gradients of weights, values, queries and keys."""
+    scores = Contraction(heads, rows, keys, depth)
+    if not is_backward:
+        return scores, Contraction(heads, rows, columns, keys)
+    of_weights, of_value = Contraction(heads, rows, keys, columns), Contraction(heads, keys, columns, rows)
+    return scores, of_weights, of_value, Contraction(heads, rows, depth, keys), Contraction(heads, keys, depth, rows)
+
+
 def _attention(op: Operation, query: tuple[int, ...], key: tuple[int, ...], past: int) -> tuple[Work]:
     """`Q @ K.T` and `P @ V` per head. Operands are (batch, heads, length, head size) or (batch, length, hidden); heads only
     matter for the shape of the products, not for their flops."""
@@ -308,7 +320,7 @@ def _attention(op: Operation, query: tuple[int, ...], key: tuple[int, ...], past
     heads = query[1] if len(query) == 4 else _integer(op, "q_num_heads", 1)
     batch, length = query[0] * heads, query[-2]
     sizes = [s[-1] if len(query) == 4 else s[-1] // heads for s in (query, result)]
-    products = Contraction(batch, length, keys, sizes[0]), Contraction(batch, length, sizes[1], keys)
+    products = attention_products(batch, length, keys, sizes[0], sizes[1])
     return (attention_work(op, Kind.ATTENTION, products, past if _integer(op, "is_causal", 0) else None),)
 
 

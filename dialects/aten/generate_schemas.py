@@ -5,8 +5,7 @@ prints them.
 
 Run it when torch is upgraded. The dialect reads this instead of importing torch, which takes longer than a whole run
 of `distir-opt`. A word before a schema marks its operator: `random` if it draws random numbers; `loops` if it does a
-few flops for each element, by its tags or since Inductor makes loops of it; `flops` if `torch.utils.flop_counter`
-has a formula for it.
+few flops for each element, by its tags or since Inductor makes loops of it.
 """
 
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 import torch
 from torch._inductor.decomposition import decompositions
 from torch._inductor.lowering import lowerings
-from torch.utils.flop_counter import flop_registry
 
 _C: Any = getattr(torch, "_C")
 LOOPS = {torch.Tag.pointwise, torch.Tag.reduction, torch.Tag.view_copy, torch.Tag.nondeterministic_seeded}
@@ -37,7 +35,6 @@ def schema_lines() -> list[str]:
         marks = {
             "random": torch.Tag.nondeterministic_seeded in overload.tags,
             "loops": _is_loops(name, overload),
-            "flops": overload.overloadpacket in flop_registry,
         }
         lines.append(" ".join([*(mark for mark, holds in marks.items() if holds), str(schema)]))
     return sorted(lines, key=lambda line: line[line.index("aten::") :])

@@ -51,11 +51,11 @@ class Argument:
 
 class Schema:
     """One overload: `qualified_name` as in `add.Tensor`, `mm`; `is_random` if it draws random numbers, `is_loops` if it does a few flops for
-    each element that it reads or writes, `has_flops` if torch has a formula for its flops."""
+    each element that it reads or writes."""
 
     def __init__(self, line: str):
         marks, _, rest = line.partition("aten::")
-        self.is_random, self.is_loops, self.has_flops = (mark in marks for mark in ("random ", "loops ", "flops "))
+        self.is_random, self.is_loops = (mark in marks for mark in ("random ", "loops "))
         self.text = f"aten::{rest}"
         head = self.text.partition("(")[0].removeprefix("aten::")
         self.packet, _, overload = head.partition(".")

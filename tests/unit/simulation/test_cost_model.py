@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
+    BoolAttr,
     ComplexType,
+    DenseArrayBase,
     IntegerAttr,
     IntegerType,
     NoneType,
@@ -22,16 +24,19 @@ from xdsl.dialects.builtin import (
     f64,
     i1,
     i8,
+    i32,
 )
 from xdsl.dialects.test import TestOp
 from xdsl.ir import Attribute, Block, Operation
 
+from distir.dialects.aten import OPERATORS as ATEN
 from distir.dialects.dist import AllGatherOp, AllToAllOp, ExchangeOp, PackOp, ReduceScatterOp, SliceOp
 from distir.dialects.dist.attributes import on_device, placed
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import MatmulGradOp
 from distir.dialects.onnx import OPERATORS
 from distir.interpreters import cost_models
+from distir.interpreters.aten.work import PRODUCTS, is_attention
 from distir.interpreters.cost_models import CostModel, cost_model_names, make_cost_model
 from distir.interpreters.cost_models.analytic import AnalyticCostModel, padding
 from distir.interpreters.costs import Cost, Costs
@@ -152,6 +157,45 @@ def test_attention_flops_are_torch_s() -> None:
     assert work_of(op).flops == sdpa_flop_count(query, key, value)
     merged = onnx("Attention", [tensor(2, 5, 24), tensor(2, 7, 24), tensor(2, 7, 18)], tensor(2, 5, 18))
     assert work_of(merged).flops == sdpa_flop_count(query, key, value)
+
+
+def aten(name: str, shapes: Sequence[tuple[int, ...]], *results: Attribute, **properties: Attribute) -> Operation:
+    values = TestOp(result_types=[tensor(*shape) for shape in shapes]).results
+    return ATEN[f"aten.{name}"].create(operands=values, result_types=results, properties=properties)
+
+
+def test_attention_kernels_of_torch() -> None:
+    """Flops are torch's, but with a causal mask, for which torch counts all: of 5 x 5 scores 15 are seen, of 5 x 7 from the last 25."""
+    from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
+
+    query, key, value = (2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 6)
+    result = tensor(2, 3, 5, 6)
+    whole = work_of(aten("scaled_dot_product_attention", [query, key, value], result))
+    assert (whole.kind, whole.flops) == (Kind.ATTENTION, sdpa_flop_count(query, key, value))
+    causal = BoolAttr.from_bool(True)
+    equal = work_of(aten("scaled_dot_product_attention", [query] * 3, tensor(*query), is_causal=causal))
+    assert equal.flops == sdpa_flop_count(query, query, query) * 15 // 25
+    name, operands = "_scaled_dot_product_flash_attention_for_cpu_backward", [(2, 3, 5, 6), query, key, value]
+    back = work_of(aten(name, [*operands, (2, 3, 5, 6), (2, 3, 5)], *(tensor(*each) for each in (query, key, value))))
+    assert (back.kind, back.flops) == (Kind.ATTENTION_GRADIENT, sdpa_backward_flop_count(*operands))
+    # The kernel's own operator has positions before heads, or samples one after the other: here two, of 5 and 7 at most.
+    lengths = {f"max_{each}": IntegerAttr(n, IntegerType(64)) for each, n in (("q", 5), ("k", 7))}
+    swapped = [(each[0], each[2], each[1], each[3]) for each in (query, key, value)]
+    absent = {"operandSegmentSizes": DenseArrayBase.from_list(i32, [1] * 3 + [0] * 5)}
+    flash = aten("_flash_attention_forward", swapped, result, **lengths, **absent, is_causal=causal)
+    assert work_of(flash).flops == whole.flops * 25 // 35
+    joined = [(9, 3, 8), (12, 3, 8), (12, 3, 6), (3,), (3,)]
+    present = {"operandSegmentSizes": DenseArrayBase.from_list(i32, [1] * 5 + [0] * 3)}
+    assert work_of(aten("_flash_attention_forward", joined, result, **lengths, **present)).flops == whole.flops
+
+
+def test_all_that_torch_has_formulas_of_is_known() -> None:
+    from torch.utils.flop_counter import flop_registry
+
+    counted = {str(each).removeprefix("aten.") for each in flop_registry}
+    schemas = [kind.schema for kind in ATEN.values() if kind.schema.packet in counted]
+    assert len(schemas) > 15
+    assert [each.text for each in schemas if each.packet not in PRODUCTS and not is_attention(each)] == []
 
 
 def test_matmul_grad_flops_are_torch_s() -> None:

@@ -63,6 +63,18 @@ def test_simulating_a_program_needs_no_extra():
     assert '"makespan_seconds"' in done.stdout
 
 
+def test_simulating_an_attention_kernel_needs_no_torch(tmp_path: Path):
+    tensor = "tensor<2x4x8x16xf16>"
+    (tmp_path / "attention.mlir").write_text(f"""
+func.func @main(%q: {tensor}, %k: {tensor}, %v: {tensor}) -> {tensor} {{
+  %0 = "aten.scaled_dot_product_attention"(%q, %k, %v) {{is_causal = true}} : ({tensor}, {tensor}, {tensor}) -> {tensor}
+  func.return %0 : {tensor}
+}}""")
+    done = without_extras("simulate", str(tmp_path / "attention.mlir"), "--machine", "dgx-2", "--by", "kind")
+    assert done.returncode == 0, done.stderr
+    assert "\nattention " in done.stdout
+
+
 def test_simulating_a_training_step_needs_no_torch(mlp_step: Path):
     """Types are in the text, and the flops of matrix products follow from them."""
     done = without_extras("simulate", str(mlp_step), "--machine", "dgx-2", "--json")
