@@ -37,7 +37,7 @@ def run(args: Namespace) -> int:
     commands = {name: options_of(parser) for name, parser in subcommands(make_parser()).items()}
     optimizer, passes = _optimizer()
     if args.shell == "fish":
-        print(_fish(commands), _fish_of_optimizer(optimizer), sep="\n")
+        print(_fish(commands), _fish_of_optimizer(optimizer, passes), sep="\n")
     else:
         print(_bash(commands, args.shell == "zsh"), _bash_of_optimizer(optimizer, passes), sep="\n")
     return 0
@@ -158,9 +158,23 @@ def _bash_of_optimizer(options: dict[str, list[str]], passes: dict[str, list[str
     return "\n".join(lines).replace("@passes", " ".join(passes))
 
 
-def _fish_of_optimizer(options: dict[str, list[str]]) -> str:
-    lines: list[str] = []
+def _fish_of_optimizer(options: dict[str, list[str]], passes: dict[str, list[str]]) -> str:
+    """In a pipeline as bash's."""
+    offered = {"''": [*passes]} | {name: [f"{each}=" for each in own] for name, own in passes.items() if own}
+    lines = [
+        "function __distir_opt_passes",
+        """  set -l current (commandline -ct | string trim --left --chars "'\\"")""",
+        """  set -l before (string match --regex '^.*[ ,{]' -- "$current")""",
+        """  set -l pass (string match --regex --groups-only '([^,{}]*)\\{[^{}]*$' -- "$current")""",
+        "  set -l words",
+        '  switch "$pass"',
+        *(f"    case {name}\n      set words {' '.join(words)}" for name, words in offered.items()),
+        "  end",
+        """  printf '%s\\n' "$before"$words""",
+        "end",
+        'complete -c distir-opt -s p -l passes -x -a "(__distir_opt_passes)"',
+    ]
     for option, values in options.items():
-        if option.startswith("--"):
+        if option.startswith("--") and option != "--passes":
             lines.append(f"complete -c distir-opt -l {option[2:]}" + (f' -x -a "{" ".join(values)}"' if values else ""))
     return "\n".join(lines)
