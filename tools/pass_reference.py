@@ -44,7 +44,7 @@ def described(pass_: type[ModulePass]) -> Described:
     module = inspect.getdoc(inspect.getmodule(source)) or ""
     match = re.match(rf"`{re.escape(pass_.name)}[^`]*`: (.*?)\.(?:\s|$)", " ".join(module.split()))
     summary = match[1] if match else _sentence(own)
-    helps = dict(_field_texts(source))
+    helps = dict(field_texts(source))
     options = tuple(
         Option(
             field.name.replace("_", "-"),
@@ -80,7 +80,7 @@ def _default_text(value: object) -> str:
     return "none" if value is None or value == "" else str(value)
 
 
-def _field_texts(cls: type) -> Iterator[tuple[str, str]]:
+def field_texts(cls: type) -> Iterator[tuple[str, str]]:
     """The text that follows each field of a class."""
     body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     assert isinstance(body, ast.ClassDef)

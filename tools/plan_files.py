@@ -1,4 +1,4 @@
-"""Plan files: one way to distribute a model, as a small JSON file (docs/plans.md has the schema). In goes such a file, which may come from anywhere; out
+"""Plan files: one way to distribute a model, as a small JSON file (docs/files.md has the schema). In goes such a file, which may come from anywhere; out
 comes a checked `PlanFile`, or one line that says what is wrong where. Nothing in it is executed."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from hashlib import sha256
 from math import isfinite, prod
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from distir.dialects.errors import DistirError
 from distir.dialects.version import distir_version
@@ -54,28 +54,42 @@ def _or_null(check: Check) -> Check:
 
 
 FLAG = _one_of(False, True)
-SETTINGS: Mapping[str, tuple[Any, Check]] = {
-    "batch_size": (None, _or_null(_number(1))),
-    "dp": (1, _number(1)),
-    "dp_replicate": (1, _number(1)),
-    "tp": (1, _number(1)),
-    "pp": (1, _number(1)),
-    "microbatches": (1, _number(1)),
-    "schedule": (None, _or_null(_text)),
-    "virtual_stages": (1, _number(1)),
-    "divide": (False, FLAG),
-    "zero": (None, _or_null(_one_of(0, 1, 2, 3))),
-    "recompute": ("none", _text),
-    "overlap": (False, FLAG),
-    "sequence_parallel": (False, FLAG),
-    "context_parallel": (1, _number(1)),
-    "expert_parallel": (1, _number(1)),
-    "gradient_type": (None, _or_null(_one_of("bf16", "f32"))),
-    "matmul_type": (None, _or_null(_one_of("f8E4M3FN", "f8E5M2", "bf16", "f16"))),
-    "matmul_keep": (None, _or_null(_text)),
-    "memory_limit_bytes": (None, _or_null(_number(1))),
+
+
+class Setting(NamedTuple):
+    """One of the settings of a plan."""
+
+    default: Any
+    check: Check
+    meaning: str
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "batch_size": Setting(None, _or_null(_number(1)), "of all replicas; null: the model's"),
+    "dp": Setting(1, _number(1), "replicas"),
+    "dp_replicate": Setting(
+        1, _number(1), "groups of replicas that each hold all state: 4 of 32 is hybrid sharding over 8"
+    ),
+    "tp": Setting(1, _number(1), "tensor ranks"),
+    "pp": Setting(1, _number(1), "devices of a pipeline"),
+    "microbatches": Setting(1, _number(1), "of a replica's batch"),
+    "schedule": Setting(None, _or_null(_text), "as `--schedules`; null: no pipeline"),
+    "virtual_stages": Setting(1, _number(1), "stages of a device; 1: as many as the schedule has"),
+    "divide": Setting(False, FLAG, "as `--divide`"),
+    "zero": Setting(None, _or_null(_one_of(0, 1, 2, 3)), "as `--zero`; null: what is fastest"),
+    "recompute": Setting("none", _text, "as `--recompute`"),
+    "overlap": Setting(False, FLAG, "as `--overlap`"),
+    "sequence_parallel": Setting(False, FLAG, "as other tools use this name"),
+    "context_parallel": Setting(1, _number(1), "as `--cp`: parts of a sequence"),
+    "expert_parallel": Setting(1, _number(1), "as other tools use this name"),
+    "gradient_type": Setting(None, _or_null(_one_of("bf16", "f32")), "as `--gradient-type`; null: the program's"),
+    "matmul_type": Setting(
+        None, _or_null(_one_of("f8E4M3FN", "f8E5M2", "bf16", "f16")), "as `--matmul-type`; null: the program's"
+    ),
+    "matmul_keep": Setting(None, _or_null(_text), "as `--matmul-keep`"),
+    "memory_limit_bytes": Setting(None, _or_null(_number(1)), "of a device; null: the machine's"),
 }
-"""What a plan says: each setting with its default, and what it may be."""
+"""What a plan says."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +101,9 @@ class ModelReference:
     sha256: str | None = None
     """Of the file, if it was one."""
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
+    """Sizes of inputs by name, as `--shape`."""
     batch_dims: str = ""
+    """As `--batch`."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +111,11 @@ class MachineReference:
     """What its figures hold for."""
 
     name: str | None = None
+    """Of a built-in machine, or its file."""
     settings: Sequence[str] = ()
+    """As `--set`."""
     cost_model: str = "analytic"
+    """As `--cost-model`."""
 
 
 @dataclass(frozen=True)
@@ -104,14 +123,19 @@ class PlanFile:
     """One plan. Settings that are not given have no value here: `setting` gives their defaults."""
 
     settings: Mapping[str, Any]
+    """Below: what the plan is, by the values of the options of `distir search`."""
     model: ModelReference = ModelReference()
+    """Below."""
     machine: MachineReference = MachineReference()
+    """Below."""
     figures: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
+    """Predictions, named as in `distir search --json`."""
     distir: str = field(default_factory=distir_version)
+    """The version that wrote it."""
 
     def setting(self, name: str) -> Any:
         """The value of a setting, or its default."""
-        return self.settings.get(name, SETTINGS[name][0])
+        return self.settings.get(name, SETTINGS[name].default)
 
     @property
     def devices(self) -> int:
@@ -186,11 +210,11 @@ class _Reader:
             "sharding" in settings
         ):  # of files from when there were two planners: by one, 0 was what is fastest, by the other nothing was stored in parts
             self.check("settings.sharding", planner := settings.pop("sharding"), _one_of("dtp", "ilp"))
-            self.check("settings.zero", zero := settings.get("zero"), SETTINGS["zero"][1])
+            self.check("settings.zero", zero := settings.get("zero"), SETTINGS["zero"].check)
             settings["zero"] = 0 if planner == "dtp" else zero or None
         for name, value in settings.items():
-            self.check(f"settings.{name}", value, SETTINGS[name][1])
-        dp, groups = (settings.get(name, SETTINGS[name][0]) for name in ("dp", "dp_replicate"))
+            self.check(f"settings.{name}", value, SETTINGS[name].check)
+        dp, groups = (settings.get(name, SETTINGS[name].default) for name in ("dp", "dp_replicate"))
         if dp % groups:
             self.fail("settings.dp_replicate", f"a number that divides dp, {dp}", groups)
         figures = self.table(top.get("figures", {}), "figures")

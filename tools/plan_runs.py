@@ -44,7 +44,7 @@ def not_simulated(plan: PlanFile) -> list[str]:
 
     known = defaults()
     others = [name for name in SETTINGS if OPTIONS.get(name) not in known]
-    return [f"{name} {plan.setting(name)}" for name in others if plan.setting(name) != SETTINGS[name][0]]
+    return [f"{name} {plan.setting(name)}" for name in others if plan.setting(name) != SETTINGS[name].default]
 
 
 def pin(args: Namespace, plan: PlanFile, path: str) -> None:
@@ -163,7 +163,7 @@ def plan_file(source: PlanSource, c: Configuration, figures: Mapping[str, Any]) 
 
     args = source.args
     model = args.model if isinstance(args.model, str) else None
-    settings = {name: getattr(args, option, SETTINGS[name][0]) for name, option in OPTIONS.items()}
+    settings = {name: getattr(args, option, SETTINGS[name].default) for name, option in OPTIONS.items()}
     settings |= {"batch_size": c.batch, "microbatches": c.microbatches}
     settings |= {name: getattr(c, degree) for name, degree in DEGREES.items()}
     settings |= {"schedule": c.schedule if c.pp > 1 else None, "memory_limit_bytes": source.search.memory_limit_bytes}

@@ -20,10 +20,12 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True)
 class FittedCollective:
-    """Measured time of a collective: latency + bytes moved per device / bus bandwidth (NCCL's definition of busbw)."""
+    """Measured time of a collective: latency + bytes moved per device / bus bandwidth."""
 
     latency_seconds: float
+    """Of the whole collective."""
     bus_bandwidth_bytes_per_second: float
+    """As NCCL defines busbw."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Level:
     of this one (a node, a pod, the cluster). Figures are of one direction."""
 
     name: str
+    """Of the units: `node`, `cluster`."""
     latency_seconds: float
     """One message, start to finish, without its bytes."""
     hop_seconds: float
@@ -45,7 +48,7 @@ class Level:
     fitted: Mapping[str, Mapping[int, FittedCollective]] = field(
         default_factory=dict[str, Mapping[int, FittedCollective]]
     )
-    """Measured collectives among devices that only this level separates, by kind and group size."""
+    """Below: measured collectives among devices that only this level separates, by kind and group size."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,15 @@ class Tiles:
     """How a device's matmul kernels cut their result: what a shape that does not fit costs."""
 
     rows: int
-    columns: int
     """Of the smallest tile; a result is padded to whole tiles."""
+    columns: int
+    """Of the same."""
     processors: int
     """Tiles of `wave_rows` x `wave_columns` that run at once: one per multiprocessor."""
     wave_rows: int
+    """Of a tile that a processor takes."""
     wave_columns: int
+    """Of the same."""
     wave_fraction: float
     """How much of a partial last wave is lost, from 0 to 1."""
     alignment_bytes: int
@@ -72,7 +78,9 @@ class AttentionEfficiency:
     """Fractions of the peak that fused attention reaches on long sequences."""
 
     forward: float
+    """Without gradients."""
     backward: float
+    """Of the gradients."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +88,19 @@ class Device:
     """One device: peaks, and the fractions of them that are reached."""
 
     name: str
+    """Of the device."""
     peak_flops_per_second: Mapping[str, float]
-    """By element type as the IR prints it (`f16`); one that is not listed runs at the rate of `f32`."""
+    """By element type as the IR prints it (`f16`); `f32` is required, and stands for those that are not listed."""
     matmul_efficiency: float
     """Fraction of the peak that large matmuls reach."""
     matmul_half_efficiency_flops: float
     """A matmul of this many flops reaches half of that."""
     memory_bandwidth_bytes_per_second: float
+    """Its peak."""
     memory_efficiency: float
+    """Fraction of that which copies reach."""
     memory_capacity_bytes: int
+    """What a device's tensors may take, but for what `[memory]` says."""
     kernel_floor_seconds: float
     """What any kernel takes, however small."""
     matmul_efficiency_by_type: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -96,10 +108,11 @@ class Device:
     dispatch_seconds: float = 0.0
     """What the host takes to issue one operation: none starts sooner after the one before it."""
     tiles: Tiles | None = None
+    """Below; without it, matmuls of all shapes are as efficient."""
     attention: Mapping[str, Mapping[int, AttentionEfficiency]] = field(
         default_factory=dict[str, Mapping[int, AttentionEfficiency]]
     )
-    """By element type and head size."""
+    """Below, by element type and head size; without it, attention is as efficient as matmuls."""
 
     def peak(self, dtype: str) -> float:
         """FLOP/s for an element type."""
@@ -155,10 +168,11 @@ class Machine:
     """A cluster: groups of devices, and the levels that connect them, innermost first."""
 
     name: str
+    """As it is shown."""
     groups: tuple[DeviceGroup, ...]
     levels: tuple[Level, ...]
     max_devices: int | None = None
-    """None: as many as are asked for."""
+    """None: as many as the groups or the outermost level have; where these do not say, as are asked for."""
     memory: Memory = Memory()
     overlap: Overlap = Overlap()
     figures: Mapping[str, Figure] = field(default_factory=dict[str, Figure])

@@ -140,7 +140,7 @@ class _MachineFile:
             raise self.error(f"{prefix}misaligned_slowdown.value", "a factor of at least 1", slowdown)
         return Tiles(
             *(self.count(table, key, prefix) for key in ("rows", "columns", "processors", "wave_rows", "wave_columns")),
-            wave_fraction=self.optional(table, "wave_fraction", prefix, most=1),
+            wave_fraction=self.from_zero(table, "wave_fraction", prefix, most=1),
             alignment_bytes=self.count(table, "alignment_bytes", prefix),
             misaligned_slowdown=slowdown,
         )
@@ -283,8 +283,9 @@ class _MachineFile:
 
     def optional(self, table: dict[str, Any], key: str, prefix: str, most: float = float("inf")) -> float:
         """A number that may be absent or 0: then 0."""
-        if key not in table:
-            return 0.0
+        return self.from_zero(table, key, prefix, most) if key in table else 0.0
+
+    def from_zero(self, table: dict[str, Any], key: str, prefix: str, most: float = float("inf")) -> float:
         source, value = self.figure(table, key, prefix)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= most:
             raise self.error(f"{prefix}{key}.value", "a number that is not negative", value)

@@ -97,9 +97,9 @@ def completed(settings: dict[str, Any]) -> dict[str, Any]:
         found["schedule"] = None
     shown = ("dp", "tp", "pp", "microbatches", "batch_size", "schedule", "zero", "recompute")
     return {
-        n: found.get(n, SETTINGS[n][0])
+        n: found.get(n, SETTINGS[n].default)
         for n in SETTINGS
-        if n in shown or found.get(n, SETTINGS[n][0]) != SETTINGS[n][0]
+        if n in shown or found.get(n, SETTINGS[n].default) != SETTINGS[n].default
     }
 
 
@@ -127,7 +127,7 @@ def unsaid(plan: PlanFile, known: set[str]) -> list[str]:
     if plan.setting("dp") == 1 and "context_parallel" not in known:
         known = known - {"zero"}
     known = known | {"divide", "memory_limit_bytes"} | ({"zero"} if not plan.setting("zero") else set())
-    return [f"{n} {plan.setting(n)}" for n in SETTINGS if n not in known and plan.setting(n) != SETTINGS[n][0]]
+    return [f"{n} {plan.setting(n)}" for n in SETTINGS if n not in known and plan.setting(n) != SETTINGS[n].default]
 
 
 def batch_of(plan: PlanFile) -> int:

@@ -1,23 +1,19 @@
 """Documents: their links lead somewhere, the page of figures is made of the figures, and keys of files are those that are read."""
 
 import re
-from dataclasses import fields
+import tomllib
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tomlkit
 
 from benchmarks.figures.__main__ import page
-from distir.interpreters.machines.description import (
-    AttentionEfficiency,
-    Device,
-    FittedCollective,
-    Level,
-    Memory,
-    Overlap,
-    Tiles,
-)
-from distir.interpreters.machines.reading import COLLECTIVES, KEYS
-from distir.tools.plan_files import SETTINGS
+from distir.dialects.errors import DistirError
+from distir.interpreters.machines import BUILT_IN
+from distir.interpreters.machines.reading import read_machine
+from distir.tools.file_reference import MACHINE_TABLES, reference
 
 ROOT = Path(__file__).parents[3]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -59,33 +55,37 @@ def test_paths_are_there(path: Path):
     assert gone == set()
 
 
-def section(page: str, heading: str) -> str:
-    """The text below a heading, to the next one of its level."""
-    text = (ROOT / "docs" / page).read_text("utf-8")
-    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+def test_the_page_of_files_is_made_of_what_they_are_read_into():
+    """If this fails: `python -m distir.tools.file_reference > docs/files.md`."""
+    assert (ROOT / "docs" / "files.md").read_text("utf-8") == reference()
 
 
-def test_the_page_names_every_key_of_a_machine_file():
-    """And no other: keys are the fields of what a file is read into, but for the tables that hold several."""
-    parts = (Device, Tiles, AttentionEfficiency, Level, FittedCollective, Memory, Overlap)
-    keys = {*KEYS, *COLLECTIVES, "count", "source", "f32", *(field.name for part in parts for field in fields(part))}
-    table = "\n".join(line for line in section("cost_models.md", "Machines").splitlines() if line.startswith("|"))
-    named = {name for text in re.findall(r"`([^`]*)`", table) for name in re.findall(r"[a-z0-9_]+", text)}
-    assert keys - named - {*COLLECTIVES} == set()
-    assert named - keys == set()
+def whole_machine() -> dict[str, Any]:
+    """A machine file with every table."""
+    machine = tomllib.loads((BUILT_IN / "dgx-h100.toml").read_text("utf-8"))
+    machine["overlap"] = {"compute_slowdown": {"value": 0.1, "source": "test"}}
+    return machine
 
 
-def test_the_page_names_every_setting_of_a_plan_with_its_default():
-    words = {False: "false", True: "true", None: "null"}
-    text = " ".join(section("plans.md", "Schema, version 1").partition("Settings, with their defaults:")[2].split())
-    lists = text.partition(" Settings without")[0].split(" * ")
-    found = {}
-    for line in lists:
-        names = re.findall(r"`([a-z_]+)`", line)
-        found |= dict.fromkeys(filter(SETTINGS.__contains__, names), line)
-    assert found.keys() == SETTINGS.keys()
-    for name, (default, _) in SETTINGS.items():
-        shown = (
-            words.get(default, f'"{default}"') if default is None or isinstance(default, bool | str) else str(default)
-        )
-        assert shown in found[name] or name in ("batch_size", "memory_limit_bytes"), name  # the model's, the machine's
+def table_of(machine: dict[str, Any], title: str) -> dict[str, Any]:
+    """The table of a title of the page: the first of those that it stands for, and the outermost level."""
+    found: Any = machine
+    for name in re.findall(r"\w+", title):
+        found = next((v for v in found.values() if isinstance(v, dict)), None) if name.isupper() else found[name]
+        found = found[-1 if title == "[[levels]]" else 0] if isinstance(found, list) else found
+    return next(v for v in found.values() if isinstance(v, dict)) if "KIND" in title else found
+
+
+@pytest.mark.parametrize("title", [title for title, _ in MACHINE_TABLES])
+def test_keys_of_a_machine_file_are_required_as_the_page_says(title: str, tmp_path: Path):
+    text = (ROOT / "docs" / "files.md").read_text("utf-8").partition(f"### `{title}`\n")[2].partition("\n##")[0]
+    required = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|", text, re.MULTILINE))
+    known = table_of(whole_machine(), title).keys() & required.keys()
+    assert known
+    for key in known:
+        machine = whole_machine()
+        del table_of(machine, title)[key]
+        (tmp_path / "machine.toml").write_text(tomlkit.dumps(machine))
+        expected = pytest.raises(DistirError) if required[key] == "required" else nullcontext()
+        with expected:
+            read_machine(tmp_path / "machine.toml")

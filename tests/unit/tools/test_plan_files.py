@@ -147,7 +147,7 @@ def test_files_come_back(tmp_path_factory: pytest.TempPathFactory, said: dict[st
     PlanFile(said).save(path)
     again = read_plan(path)
     assert again.settings == said
-    assert all(again.setting(name) == said.get(name, SETTINGS[name][0]) for name in SETTINGS)
+    assert all(again.setting(name) == said.get(name, SETTINGS[name].default) for name in SETTINGS)
 
 
 def test_a_folder_is_no_plan(tmp_path: Path) -> None:
