@@ -26,7 +26,7 @@ from xdsl.dialects.builtin import ModuleOp
 from distir.dialects.errors import DistirError
 from distir.frontends.eager import attach_eager
 from distir.frontends.pytorch.draws import counted_draws
-from distir.frontends.pytorch.reasons import reason_of
+from distir.frontends.pytorch.reasons import reason_of, where_of
 from distir.frontends.pytorch.remembering import TracedFunction
 from distir.frontends.pytorch.steps import TrainingStep, WrittenStep, training_step, written_step
 
@@ -60,4 +60,9 @@ def import_step(
         except DistirError:
             raise
         except Exception as error:
-            raise DistirError(f"{name} cannot be traced: {reason_of(error)}") from error
+            is_call = isinstance(error, TypeError) and not where_of(error)
+            has_label = is_call and isinstance(function, TrainingStep) and function.loss is not None
+            hint = (
+                "; the last example argument is the loss's label, those before it go to the model" if has_label else ""
+            )
+            raise DistirError(f"{name} cannot be traced: {reason_of(error)}{hint}") from error

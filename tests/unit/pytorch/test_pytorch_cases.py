@@ -108,6 +108,17 @@ def test_a_refused_step_leaves_everything_as_it_was() -> None:
     assert all(p.grad is None for p in model.parameters())
 
 
+def test_a_step_without_a_label_says_what_the_arguments_are() -> None:
+    model = mlp()
+    step = training_step(
+        model, nn.functional.cross_entropy, torch.optim.SGD(model.parameters()), example_args=classes()[:1]
+    )
+    with pytest.raises(
+        DistirError, match=r"missing 1 required positional argument: .*; the last example argument is the loss's label"
+    ):
+        import_step(step)
+
+
 def test_clipping_by_the_norm_of_all_gradients_is_one_norm() -> None:
     """The update of a parameter depends on the gradients of the others."""
     torch.manual_seed(0)
