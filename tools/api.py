@@ -10,7 +10,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, cast
 
 from distir.dialects.errors import DistirError
-from distir.tools.commands.model import load_executable, load_model
+from distir.tools.commands.model import Program, load_executable, load_model, name_of
 from distir.tools.commands.simulate import simulate
 from distir.tools.plans import Plan, Plans
 
@@ -122,20 +122,20 @@ def parallelize(
     model: Any,
     optimizer: Any,
     loss: Any,
-    plan: str | PathLike[str] | ModuleOp | Mapping[str, Any],
+    plan: Program | Mapping[str, Any],
     example_args: Sequence[Any] = (),
 ) -> DistributedStep:
     """A training step to call in one's own loop, in every process that torchrun started: `loss = step(*batch)`, on global batches.
 
-    `model` is a torch.nn.Module, `loss(output, label)` a scalar, `optimizer` one over its parameters. `plan` is a distributed program of this step (a file or a
-    module; parameters are the model's), or the options of `dtp-parallelize` ({"dp": 2}), for which `example_args` are a batch. `step.copy_to(model)` writes
+    `model` is a torch.nn.Module, `loss(output, label)` a scalar, `optimizer` one over its parameters. `plan` is a distributed program of this step (a file, a
+    module or a plan; parameters are the model's), or the options of `dtp-parallelize` ({"dp": 2}), for which `example_args` are a batch. `step.copy_to(model)` writes
     what was trained to the model on rank 0. A learning rate that is a tensor (`lr=torch.tensor(1e-3)`) follows a scheduler; other numbers of the
     optimizer may not change."""
     from distir.backends.torch.parallel import DistributedStep
     from distir.interpreters.weights import attach, weights_of
 
     if not isinstance(plan, Mapping):
-        program = load_executable(fspath(plan) if isinstance(plan, PathLike) else plan)
+        program = load_executable(plan)
         own = {name: value.detach().cpu().numpy() for name, value in model.state_dict().items()}
         attach(program, {**weights_of(program), **own})
         return DistributedStep(program, optimizer)
@@ -153,8 +153,8 @@ def parallelize(
 
 
 def verify(
-    sequential: str | ModuleOp,
-    distributed: str | ModuleOp,
+    sequential: Program,
+    distributed: Program,
     inputs: Mapping[str, Array] | None = None,
     *,
     tolerance: float = 1e-10,
@@ -167,14 +167,14 @@ def verify(
     from distir.interpreters.equivalence import verify
     from distir.tools.commands.capacity import check_memory
 
-    names = tuple(p if isinstance(p, str) else n for p, n in ((sequential, "the first"), (distributed, "the second")))
+    names = name_of(sequential, "the first"), name_of(distributed, "the second")
     one, other = load_executable(sequential), load_executable(distributed)
     for name, module in zip(names, (one, other), strict=True):
         check_memory(module, name, np.dtype(dtype).itemsize)
-    return verify(one, other, inputs or {}, tolerance=tolerance, dtype=np.dtype(dtype), names=(names[0], names[1]))
+    return verify(one, other, inputs or {}, tolerance=tolerance, dtype=np.dtype(dtype), names=names)
 
 
-def prove(sequential: str | ModuleOp, distributed: str | ModuleOp) -> Proof:
+def prove(sequential: Program, distributed: Program) -> Proof:
     """Whether the distributed program is proven to compute the sequential one, without running either. True in a condition if it is."""
     from distir.interpreters.proof import prove
     from distir.passes.decompose import prepare_like
@@ -185,7 +185,7 @@ def prove(sequential: str | ModuleOp, distributed: str | ModuleOp) -> Proof:
 
 
 def run(
-    program: str | ModuleOp,
+    program: Program,
     inputs: Mapping[str, Array] | None = None,
     *,
     backend: str = "gloo",
@@ -203,7 +203,7 @@ def run(
 
     module = load_executable(program)
     if backend != "nccl":
-        check_memory(module, program if isinstance(program, str) else "the program")
+        check_memory(module, name_of(program, "the program"))
     names = list(dict.fromkeys(port.name for port in arguments_of(entry_function(module, "main"))))
     values = dict(inputs or {})
     if unknown := values.keys() - set(names):

@@ -5,9 +5,9 @@
     model = distir.import_model("gpt2.onnx", shapes={"input1": (8, 1, 128)})
     plans = distir.search(model, machine="dgx-2", devices=16)         # a table, in notebooks too
     plans.best.save("best.mlir")
-    distir.simulate(plans.best.program, "dgx-2").makespan_seconds
-    distir.verify(model, plans.best.program)
-    distir.run(plans.best.program, {"input1": batch})
+    distir.simulate(plans.best, "dgx-2").makespan_seconds
+    distir.verify(model, plans.best)
+    distir.run(plans.best, {"input1": batch})
 
 The rest is in the sub-packages, which are the folders at the top of the repository: `dialects`, `interpreters`, `frontends`,
 `passes`, `backends`, `tools`. Nothing is imported before it is asked for.

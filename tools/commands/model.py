@@ -14,6 +14,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from itertools import pairwise
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,12 +23,16 @@ from xdsl.ir import SSAValue
 from xdsl.utils.exceptions import DiagnosticException, UnregisteredConstructException
 
 from distir.dialects.errors import DistirError
+from distir.tools.plans import Plan
 
 MODEL_HELP = (
     "FILE.onnx, FILE.mlir (level 1 or 2), or MODULE:FUNCTION that returns a module, an ONNX model, a PyTorch training step, "
     "or a PyTorch module or function with its example arguments"
 )
 
+
+Program = str | PathLike[str] | ModuleOp | Plan
+"""A file, or what is in this process."""
 
 LEVELS = {
     1: "a sequential program",
@@ -182,16 +187,25 @@ def _bind(module: ModuleOp, model: str, shapes: dict[str, tuple[int, ...]]) -> M
     return module
 
 
-def load_executable(path: str | ModuleOp) -> ModuleOp:
+def load_executable(program: Program) -> ModuleOp:
     """A program of level 1 to 3, with static types: that of a file, or a copy of one in this process."""
-    if isinstance(path, ModuleOp):
-        module, path = _module_of(path, "the program", {}, {}), "the program"
+    name = name_of(program, "the program")
+    made = program.program if isinstance(program, Plan) else program
+    if isinstance(made, ModuleOp):
+        module = _module_of(made, name, {}, {})
+    elif isinstance(cast(object, made), str | PathLike):
+        module = load_program(name)
     else:
-        module = load_program(path)
-    require_level(module, path, (1, 2, 3), "expected the distributed program that it comes from")
+        raise DistirError(f"expected a program, which is a file, an xDSL ModuleOp or a plan, got {made!r}")
+    require_level(module, name, (1, 2, 3), "expected the distributed program that it comes from")
     if level_of(module) < 3:
-        make_static(module, path)
+        make_static(module, name)
     return module
+
+
+def name_of(program: Program, otherwise: str) -> str:
+    """The file of a program that is one."""
+    return fspath(program) if isinstance(program, str | PathLike) else otherwise
 
 
 def load_program(path: str) -> ModuleOp:

@@ -9,13 +9,14 @@ from argparse import Namespace
 from collections.abc import Sequence
 from functools import cached_property
 from html import escape
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
 from distir.tools.commands.breakdown import KINDS, header, parts_of, rows_of
 from distir.tools.commands.help import HelpFormatter
-from distir.tools.commands.model import load_executable
+from distir.tools.commands.model import Program, load_executable, name_of
 from distir.tools.commands.report import (
     add_settings,
     assumed_text,
@@ -168,16 +169,16 @@ class Simulated:
 
 
 def simulate(
-    program: str | ModuleOp, machine: str, cost_model: str = "analytic", settings: Sequence[str] = ()
+    program: Program, machine: str | PathLike[str], cost_model: str = "analytic", settings: Sequence[str] = ()
 ) -> Simulated:
-    """Time and memory of a program of level 1 to 3 (a file, or a module) on a machine (a name, or a .toml file), of which `settings` give
+    """Time and memory of a program of level 1 to 3 (a file, a module, or a plan) on a machine (a name, or a .toml file), of which `settings` give
     other numbers ("device.memory_capacity_bytes=80GB"). Raises DistirError for a program that cannot run there: too few devices, open shapes."""
     from distir.interpreters.machines import load_machine
     from distir.interpreters.simulate.analysis import Analysis
 
     module = load_executable(program)
-    name = program if isinstance(program, str) else "program"
-    analysis = Analysis(module, load_machine(machine, settings), cost_model)
+    name = name_of(program, "program")
+    analysis = Analysis(module, load_machine(fspath(machine), settings), cost_model)
     _ = analysis.summary  # a mistake ends this call, and not the first look at a figure
     return Simulated(module, name, analysis, cost_model)
 

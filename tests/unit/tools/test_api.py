@@ -84,11 +84,15 @@ def test_plans_are_ranked_and_are_what_they_say(model: ModuleOp, plans: distir.P
     assert plans.best is plans[0]
     assert len(plans) == plans.planned
     for plan in (plans[0], plans[-1]):
-        simulated = distir.simulate(plan.program, "dgx-2")
+        simulated = distir.simulate(plan, "dgx-2")
         assert simulated.makespan_seconds == plan.figures.latency_seconds
         assert max(simulated.peak_memory_bytes.values()) == plan.figures.peak_memory_bytes
-    assert distir.verify(model, plans[0].program).holds
-    assert distir.prove(model, plans[0].program)
+    assert distir.verify(model, plans[0]).holds
+    assert distir.prove(model, plans[0])
+    with pytest.raises(
+        distir.DistirError, match=r"^expected a program, which is a file, an xDSL ModuleOp or a plan, got 3$"
+    ):
+        distir.simulate(3, "dgx-2")  # pyright: ignore
 
 
 def test_communication_is_told_by_axis(model: ModuleOp, plans: distir.Plans):
