@@ -21,6 +21,7 @@ import numpy as np
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation
 
+from distir.dialects.errors import DistirError
 from distir.dialects.plugins import of_plugin
 from distir.dialects.sharding import Gather, Rule
 from distir.interpreters.isolation import CPU_SECONDS, NoAnswer, answers
@@ -171,8 +172,10 @@ class Discovery:
         _imported.extend(told["modules"])
 
     def _note(self, unknown: _Unknown) -> None:
-        """On stderr, once for ops of one name that fail in one way."""
+        """On stderr, once for ops of one name that fail in one way. Raises DistirError where a library is missing."""
         failure, name = self._failures.get(unknown.form), unknown.probe_op.op.name
+        if failure is not None and failure.is_missing:
+            raise DistirError(f"{name}: {failure.says}")
         if failure is not None and not failure.is_refusal and (name, failure.says) not in self._noted:
             self._noted.add((name, failure.says))
             print(f"distir: note: {unknown} is cut nowhere: {failure.says}", file=sys.stderr)
@@ -218,7 +221,9 @@ class Discovery:
             self.cache.put(unknown.probe_op.op, unknown.text, best)
         elif asked:
             self._cut_short.add(unknown.form)
-        if failure is not None and not asked:
+        if failure is not None and failure.is_missing:
+            self._failures[unknown.form] = failure
+        elif failure is not None and not asked:
             says = f"every trial of it fails: {failure.says}{_whose(unknown.probe_op.op)}"
             self._failures[unknown.form] = failure._replace(says=says)
         return best

@@ -32,7 +32,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.irdl import AttrSizedOperandSegments, AttrSizedResultSegments, IRDLOperation
 from xdsl.traits import ConstantLike
 
-from distir.dialects.errors import DistirError
+from distir.dialects.errors import DistirError, is_extra, reason_of
 from distir.dialects.plugins import told_in_a_line
 from distir.interpreters.shared import texts_of_regions
 from distir.interpreters.walk import values_read
@@ -68,10 +68,14 @@ class Failure(NamedTuple):
     says: str
     is_refusal: bool = False
     """Whether a function of its meaning said that it does not take these operands, which need not be a mistake."""
+    is_missing: bool = False
+    """Whether what is missing is a library that comes with an extra."""
 
     @staticmethod
     def of(function: str, error: Exception) -> Failure:
         """What a function of its meaning raised."""
+        if is_extra(error):
+            return Failure(reason_of(error), is_missing=True)
         return Failure(f"{function}: {told_in_a_line(error)}", isinstance(error, DistirError))
 
 

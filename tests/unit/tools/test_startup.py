@@ -89,11 +89,16 @@ def test_simulating_a_training_step_needs_no_torch(mlp_step: Path):
     assert done.stdout == with_torch.stdout
 
 
-def test_what_needs_an_extra_says_which(tmp_path: Path):
+def test_what_needs_an_extra_says_which(tmp_path: Path, mlp_step: Path):
     sequential = str(ROOT / "tests" / "filecheck" / "paper" / "figure_sequential.mlir")
     (tmp_path / "model.onnx").write_bytes(b"\\0")
-    for command in (["verify", sequential, sequential], ["import", str(tmp_path / "model.onnx")]):
+    for library, *command in (
+        ("onnx", "verify", sequential, sequential),
+        ("onnx", "import", str(tmp_path / "model.onnx")),
+        ("torch", "doctor", str(mlp_step)),
+    ):
         done = without_extras(*command)
         assert done.returncode == 1
-        assert done.stderr.endswith("this needs onnx, which is not installed: pip install 'distir[onnx]'\n")
+        said = f"this needs {library}, which is not installed: pip install 'distir[{library}]'\n"
+        assert done.stderr.endswith(said)
         assert done.stderr.count("\n") == 1
