@@ -19,7 +19,7 @@ from io import BytesIO
 from itertools import pairwise
 from shutil import get_terminal_size
 from textwrap import fill, shorten
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -44,6 +44,7 @@ from distir.frontends.program_parser import ProgramParser
 from distir.frontends.text import bound_lexer
 from distir.passes.registry import PASSES
 from distir.tools.commands.cache import add_no_cache
+from distir.tools.commands.help import wrong_usage
 from distir.tools.commands.report import say, shown
 from distir.tools.opt_diagnostics import Expectations, Unexpected, message_of, offending_operation
 from distir.tools.opt_instrumentation import Instrumentation, reproduced_pipeline
@@ -82,6 +83,8 @@ class DistirOptMain(xDSLOptMain):
     def register_all_arguments(self, arg_parser: ArgumentParser) -> None:
         super().register_all_arguments(arg_parser)
         self.parser = arg_parser
+        arg_parser.prog = "distir-opt"
+        arg_parser.error = self._wrong_usage
         add_no_cache(arg_parser)
         arg_parser.formatter_class = RawDescriptionHelpFormatter
         arg_parser._optionals.conflict_handler = "resolve"  # pyright: ignore[reportPrivateUsage]
@@ -110,6 +113,10 @@ class DistirOptMain(xDSLOptMain):
             action="store_true",
             help="print the passes, composite ones as those that they are, in the form of -p, and stop",
         )
+
+    def _wrong_usage(self, message: str) -> NoReturn:
+        options = [option for action in self.parser._actions for option in action.option_strings]  # pyright: ignore[reportPrivateUsage]
+        raise wrong_usage(message, options, self.parser.prog)
 
     def register_all_dialects(self) -> None:
         register_dialects(self.ctx)

@@ -1,12 +1,16 @@
-"""The layout of `--help`. In go the descriptions and examples of the commands; out come texts of at most 80 columns
-that break between words."""
+"""The layout of `--help`, and what is said of wrong usage. In go the descriptions and examples of the commands, and argparse's messages; out
+come texts of at most 80 columns that break between words, and mistakes of one line."""
 
 from __future__ import annotations
 
 import re
 import textwrap
 from argparse import RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from difflib import get_close_matches
 from shutil import get_terminal_size
+
+from distir.dialects.errors import DistirError
 
 WIDTH = 80
 """Of a terminal: the text is two columns narrower."""
@@ -55,3 +59,21 @@ def broken(line: str, width: int) -> list[str]:
     if column == match.end():
         return [match[1] + below[0], *(" " * column + part for part in below[1:])]
     return [*broken(match[1].rstrip(), width), *(" " * column + part for part in below)]
+
+
+INVALID_CHOICE = re.compile(r"invalid choice: '(?P<given>.*?)' \(choose from (?P<choices>.*)\)")
+"""How argparse says that a word is none of those that it knows."""
+QUOTED = re.compile("'([^']*)'")
+
+
+def wrong_usage(message: str, options: Sequence[str], program: str) -> DistirError:
+    """What argparse says of a command line, with the nearest name that there is."""
+    known = options
+    wrong = [
+        word.partition("=")[0].rstrip(":") for word in message.split() if word.startswith("--") and word.strip("-")
+    ]
+    if choice := INVALID_CHOICE.search(message):
+        known, wrong = QUOTED.findall(choice["choices"]), [choice["given"]]
+    near = [found for word in wrong if word not in known for found in get_close_matches(word, known, 1, 0.6)]
+    hint = f" (did you mean {' and '.join(near)}?)" if near else ""
+    return DistirError(f"{message}{hint}; see {program} --help")

@@ -7,11 +7,9 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import re
 import shlex
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from xdsl.utils.exceptions import DiagnosticException, ParseError, UnregisteredConstructException
@@ -33,7 +31,7 @@ from distir.tools.commands import (
     train,
     verify,
 )
-from distir.tools.commands.help import HelpFormatter
+from distir.tools.commands.help import HelpFormatter, wrong_usage
 from distir.tools.commands.report import say
 
 COMMANDS = (
@@ -71,11 +69,6 @@ exit status:
 """
 
 
-INVALID_CHOICE = re.compile(r"invalid choice: '(?P<given>.*?)' \(choose from (?P<choices>.*)\)")
-"""How argparse says that a word is none of those that it knows."""
-QUOTED = re.compile("'([^']*)'")
-
-
 class ArgumentParser(argparse.ArgumentParser):
     """Wrong usage is a user's mistake like any other."""
 
@@ -87,15 +80,7 @@ class ArgumentParser(argparse.ArgumentParser):
         return namespace, unknown
 
     def error(self, message: str) -> NoReturn:
-        known = options_of(self)
-        wrong = [
-            word.partition("=")[0].rstrip(":") for word in message.split() if word.startswith("--") and word.strip("-")
-        ]
-        if choice := INVALID_CHOICE.search(message):
-            known, wrong = QUOTED.findall(choice["choices"]), [choice["given"]]
-        near = [found for word in wrong if word not in known for found in get_close_matches(word, known, 1, 0.6)]
-        hint = f" (did you mean {' and '.join(near)}?)" if near else ""
-        raise DistirError(f"{message}{hint}; see {self.prog} --help")
+        raise wrong_usage(message, options_of(self), self.prog)
 
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
