@@ -22,6 +22,9 @@ ANNOTATION = re.compile(
     r"expected-(?P<kind>error|warning|remark|note)(?P<regex>-re)?\s*(?:@(?P<line>[+-]\d+|above|below|unknown))?\s*\{\{(?P<text>.*)\}\}"
 )
 
+MEANT = re.compile(r"^\s*//\s*expected-.*\{\{")
+"""What is meant to be one, whether or not it is."""
+
 
 class Unexpected(DistirError):
     """Diagnostics are not those that the file expects: one line each."""
@@ -53,14 +56,19 @@ class Expectations:
     @classmethod
     def of(cls, text: str, offset: int) -> Expectations:
         """The comments of a chunk whose first line is number `offset` + 1 of the file."""
-        found: list[Expected] = []
+        found, wrong = list[Expected](), list[str]()
         for at, line in enumerate(text.splitlines(), offset + 1):
-            for match in ANNOTATION.finditer(line):
+            matches = [*ANNOTATION.finditer(line)]
+            if not matches and MEANT.search(line):
+                wrong.append(
+                    f"line {at}: expected an annotation such as 'expected-error @+1 {{{{text}}}}', got: {line.strip()}"
+                )
+            for match in matches:
                 where = match["line"] or "+0"
                 relative = {"above": -1, "below": 1, "unknown": -at}.get(where)
                 target = at + (int(where) if relative is None else relative)
                 found.append(Expected(target, at, _pattern(match["text"], match["regex"] is not None), match["text"]))
-        return cls(found)
+        return cls(found, wrong)
 
     def meet(self, message: str, line: int | None) -> None:
         """A diagnostic; its line is not always known."""

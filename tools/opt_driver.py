@@ -284,7 +284,7 @@ class DistirOptMain(xDSLOptMain):
         chunks, extension = self.prepare_input()
         texts = [(chunk.read(), offset) for chunk, offset in chunks]
         expected = [Expectations.of(text.decode("utf-8", "replace"), offset) for text, offset in texts]
-        is_annotated = any(each.comments for each in expected)
+        is_annotated = any(each.comments or each.wrong for each in expected)
         output = self.prepare_output()
         try:
             for i, (text, offset) in enumerate(texts):

@@ -19,9 +19,19 @@ func.func @main() {
 
 // -----
 
-// CHECK: line 25: unexpected error: no function @g in the module
-// CHECK-NOT: line
+// CHECK: line 24: unexpected error: no function @g in the module
 func.func @main() {
   dist.call @g() on [0] : () -> ()
+  func.return
+}
+
+// -----
+
+// CHECK: line 33: expected an annotation such as {{.*}}, got: // expected-eror @below
+// CHECK: line 35: unexpected error: no function @h in the module
+// CHECK-NOT: line
+// expected-eror @below {{no function @h}}
+func.func @main() {
+  dist.call @h() on [0] : () -> ()
   func.return
 }
