@@ -11,8 +11,9 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
+from distir.dialects.onnx import numpy_dtype
 from distir.interpreters.exact.arrays import with_scalars
 from distir.interpreters.exact.residues import EXACT
 
@@ -75,6 +76,8 @@ class InterpreterDomains:
 
         meaning = MEANINGS.get(op.dialect_name())
         if any(isinstance(array, np.ndarray) and array.dtype == EXACT for array in operands):
+            if self._checks_indices and meaning is not None and meaning.checked is not None:
+                function_of(meaning.checked)(op, [_in_floats(a, v) for a, v in zip(operands, op.operands, strict=True)])
             if meaning is not None and meaning.exact is not None:
                 return list(function_of(meaning.exact)(op, operands))
             operands = with_scalars(operands)
@@ -104,3 +107,10 @@ class InterpreterDomains:
 
         meaning = MEANINGS.get(op.dialect_name())
         return None if meaning is None or meaning.checked is None else InterpreterDomains(checks_indices=True)
+
+
+def _in_floats(array: Array | None, operand: SSAValue) -> Array | None:
+    """Ones in place of exact scalars; others as they are."""
+    if not isinstance(array, np.ndarray) or array.dtype != EXACT:
+        return array
+    return np.ones(array.shape, numpy_dtype(cast(TensorType[Any], operand.type).element_type))

@@ -12,6 +12,7 @@ import torch
 from onnx import helper, numpy_helper
 from xdsl.ir import Operation
 
+from distir.interpreters.exact.residues import packed, residues
 from distir.passes.shardcombine import discovery
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
@@ -177,3 +178,19 @@ def test_decimals_beyond_all_digits_take_no_time() -> None:
     before = sum(os.times()[:4])
     assert not Discovery(InterpreterDomains()).rule(op).factors
     assert sum(os.times()[:4]) - before < 8
+
+
+def test_an_operator_that_crashes_is_given_indices_in_range_with_exact_scalars_too() -> None:
+    """The gradient of a loss of each pixel writes wherever a label says."""
+    labels = torch.tensor([[[0, 2]]])
+    arguments = torch.ones(1, 1, 2), torch.ones(1, 3, 1, 2), labels, None, 0, -100, torch.ones(())
+    op, operands = operation(Call(torch.ops.aten.nll_loss2d_backward.default, arguments, {}))
+    exact = [packed(residues(a)) if a.dtype.kind == "f" else a for a in operands]
+    domains = InterpreterDomains().checking(op)
+    assert domains is not None
+    (found,) = domains.evaluate(op, exact)
+    assert found is not None
+    assert np.array_equal(found, packed(residues([[[[-1, 0]], [[0, 0]], [[0, -1]]]])))
+    exact[2] = np.full_like(operands[2], 2**31 - 1)
+    with pytest.raises(Exception, match="out of"):
+        domains.evaluate(op, exact)
