@@ -22,7 +22,7 @@ from distir.interpreters import reference
 from distir.interpreters.comparison import Comparison, Remembered, compare, moves_of, worst
 from distir.interpreters.entry import Port, arguments_of, entry_function, results_of
 from distir.interpreters.global_arrays import Array
-from distir.interpreters.inputs import between_zero_and_one, draw_inputs, integer_tables, special_indices
+from distir.interpreters.inputs import between_zero_and_one, draw_inputs, integer_tables, small, special_indices
 from distir.interpreters.rounding import rounded_more, rounded_on_purpose
 
 Program = ModuleOp | Sequence[ModuleOp]
@@ -232,10 +232,12 @@ class _Source:
         self.special = {name: special_indices(self.module, name) for name in indices}
 
     def drawing(self, number: int) -> Drawing:
-        """The first has large state, the second such as a step leaves, the third small."""
+        """The first has large state, the second such as a step leaves, the third small state, inputs and parameters."""
 
         def afresh() -> Values:
-            return self.afresh(number, SMALL_STATE if number % 3 == 2 else 1.0)
+            if number % 3 != 2:
+                return self.afresh(number, 1.0)
+            return small(self.module, self.afresh(number, SMALL_STATE)) | self.given
 
         candidates = [afresh, lambda: self.after_a_step(number), lambda: self.near_the_model(number)]
         if number % 3 == 1:

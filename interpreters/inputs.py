@@ -47,6 +47,9 @@ STEPS = 4
 EDGES = 4
 """Integer inputs of more elements than that have the first and the last valid index among them."""
 
+SMALL = 1e-2
+"""What small inputs and parameters are times the usual ones."""
+
 UNUSED_LIMIT = 2
 """Integers that index nothing are 0 or 1: masks, flags, seeds."""
 
@@ -122,13 +125,24 @@ def _draw(port: Port, dtype: np.dtype[Any], limit: int, generator: np.random.Gen
 
 def between_zero_and_one(module: ModuleOp, values: Mapping[str, Array]) -> dict[str, Array]:
     """The values, with floating inputs and labels brought into (0, 1): some programs take probabilities, or logarithms of them."""
-    roles = {port.name: port.role for port in arguments_of(entry_function(module))}
-    return {
-        name: np.asarray(0.5 + 0.5 * np.tanh(value.astype(np.float64))).astype(value.dtype)
-        if roles.get(name) in ("input", "label") and value.dtype.kind not in "bc" and not _is_integer(value.dtype)
-        else value
-        for name, value in values.items()
-    }
+    floating = {n: v for n, v in _floating(module, values, "input", "label").items() if v.dtype.kind != "c"}
+    return {**values, **{n: _as(v, 0.5 + 0.5 * np.tanh(v.astype(np.float64))) for n, v in floating.items()}}
+
+
+def small(module: ModuleOp, values: Mapping[str, Array]) -> dict[str, Array]:
+    """The values, with floating inputs, labels and parameters that are small, and so are gradients: less than what clips them."""
+    floating = _floating(module, values, "input", "label", "parameter")
+    return {**values, **{n: _as(v, v * v.dtype.type(SMALL)) for n, v in floating.items()}}
+
+
+def _floating(module: ModuleOp, values: Mapping[str, Array], *roles: str) -> dict[str, Array]:
+    """Those of the arguments of these roles that are no integers and no truths."""
+    of_role = {port.name for port in arguments_of(entry_function(module)) if port.role in roles}
+    return {n: v for n, v in values.items() if n in of_role and v.dtype.kind != "b" and not _is_integer(v.dtype)}
+
+
+def _as(value: Array, other: Array) -> Array:
+    return np.asarray(other).astype(value.dtype)
 
 
 # Which integers are valid.

@@ -1,6 +1,7 @@
 """`verify` cannot be fooled: wrong programs whose faults are small, rare or on one device are told from right ones, and rounding is
 told from faults."""
 
+import re
 from collections.abc import Iterator
 
 import ml_dtypes
@@ -231,6 +232,28 @@ def test_no_label_is_ignored_where_each_has_a_mean_of_its_own():
     found = [expectation.values["l"].tolist() for expectation in expectations(module, drawings(module))]
     assert found
     assert all(-7 not in labels for labels in found)
+
+
+@pytest.mark.parametrize("lacks", ["Min", "Max"])
+def test_both_sides_of_what_clips_a_gradient_are_met(lacks: str):
+    """A norm that is above and below what it is clipped to."""
+    text = """func.func @main(%x: tensor<6x3xf32> {dist.name = "x", dist.role = "input"},
+        %w: tensor<6x3xf32> {dist.name = "w", dist.role = "parameter"}) -> (tensor<6x3xf32> {dist.name = "w"}) {
+      %g = "onnx.Mul"(%x, %w) : (tensor<6x3xf32>, tensor<6x3xf32>) -> tensor<6x3xf32>
+      %n = "onnx.ReduceL2"(%g) <{keepdims = 0 : si64}> : (tensor<6x3xf32>) -> tensor<f32>
+      %half = onnx.Constant dense<0.5> : tensor<f32>
+      %one = onnx.Constant dense<1.0> : tensor<f32>
+      %least = onnx.Constant dense<0.3> : tensor<f32>
+      %c = "onnx.Div"(%half, %n) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      %d = "onnx.Min"(%c, %one) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      %e = "onnx.Max"(%d, %least) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      %s = "onnx.Mul"(%g, %e) : (tensor<6x3xf32>, tensor<f32>) -> tensor<6x3xf32>
+      %v = "onnx.Sub"(%w, %s) : (tensor<6x3xf32>, tensor<6x3xf32>) -> tensor<6x3xf32>
+      func.return %v : tensor<6x3xf32>
+    }"""
+    wrong = re.sub(rf'"onnx.{lacks}"\((%\w), %\w+\)', rf'"onnx.{lacks}"(\1, \1)', text)
+    assert verify(parse(text), parse(text)).holds
+    assert not verify(parse(text), parse(wrong)).holds
 
 
 def test_every_value_is_another_and_none_is_zero_or_one():
