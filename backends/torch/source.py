@@ -30,7 +30,7 @@ from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
 from distir.dialects.onnx import Constant, NoValue
-from distir.interpreters.aten.calls import in_place_form, overload, torch_dtype
+from distir.interpreters.aten.calls import in_place_form, overload, torch_dtype, written_operands
 from distir.interpreters.aten.properties import python_value
 from distir.interpreters.entry import Port, arguments_of, results_of
 from distir.interpreters.model_names import MODULE, model_name
@@ -307,7 +307,7 @@ class _Writer:
             if isinstance(value, list):
                 text = f"[{', '.join('None' if v is None else self.values[v] for v in value)}]"
             elif isinstance(value, SSAValue):
-                text = self.values[value]
+                text = self.values[value] + (".clone()" if argument.name in written_operands(schema) else "")
             else:
                 text = (
                     "None"

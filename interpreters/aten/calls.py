@@ -32,6 +32,7 @@ Compute = Callable[[Sequence[Tensor]], list[Tensor | None]]
 Adapt = Callable[[torch.dtype], torch.dtype]
 
 _KERNELS = registered()
+_WRITTEN = {"native_batch_norm": ("running_mean", "running_var")}
 
 
 def torch_dtype(element_type: Attribute) -> torch.dtype:
@@ -64,6 +65,11 @@ def overload(schema: Schema) -> Any:
     if found is None:
         raise DistirError(f"aten.{schema.qualified_name}: torch {torch.__version__} has no such operator")
     return found
+
+
+def written_operands(schema: Schema) -> Sequence[str]:
+    """Those that the operator writes to, though its schema says nothing of it: it is given copies, as a program has values."""
+    return _WRITTEN.get(schema.qualified_name, ())
 
 
 def in_place_form(op: AtenOperation) -> Any:
@@ -136,9 +142,11 @@ class Binding:
     def compute(self, function: Callable[..., Any] | None = None) -> Compute:
         """The operation, or another function of its arguments by name, as a function of its operands."""
         call: Callable[..., Any] = function or overload(self.schema)
+        written = [name for name, _ in self._single if name in written_operands(self.schema)]
 
         def compute(operands: Sequence[Tensor]) -> list[Tensor | None]:
             named = {name: operands[i] for name, i in self._single}
+            named |= {name: named[name].clone() for name in written}
             named |= {name: [None if i is None else operands[i] for i in members] for name, members in self._lists}
             results = call(**named, **self._fixed)
             if isinstance(results, Tensor):

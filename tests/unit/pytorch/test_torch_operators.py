@@ -22,6 +22,7 @@ from distir.backends.torch.elements import ElementTypes, plain_array
 from distir.backends.torch.exchange import load_arrays, save_arrays
 from distir.backends.torch.program import Program
 from distir.backends.torch.recurrent import TABLE
+from distir.backends.torch.source import source_of
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
 from distir.dialects.registry import program_context
@@ -425,3 +426,22 @@ def test_grad_operators():
         results = compute([torch.from_numpy(value) for value in operands])
         for got, want in zip(results, run_grad(op, operands), strict=True):
             assert_close(plain_array(got), want.astype(np.float32), 1e-5, op.name)
+
+
+def test_an_operator_that_writes_to_its_operands_is_given_copies():
+    """Running statistics, of which torch's schema does not say that they are written."""
+    c = "tensor<2xf64>"
+    text = f"""
+func.func @main(%x: tensor<3x2x4xf64> {{dist.name = "x"}}, %m: {c} {{dist.name = "m"}}, %v: {c} {{dist.name = "v"}})
+    -> (tensor<3x2x4xf64> {{dist.name = "y"}}, {c} {{dist.name = "w"}}) {{
+  %y, %a, %b = "aten.native_batch_norm"(%x, %m, %v) <{{operandSegmentSizes = array<i32: 1, 0, 0, 1, 1>, training = true, momentum = 0.5 : f64, eps = 0.1 : f64}}> :
+    (tensor<3x2x4xf64>, {c}, {c}) -> (tensor<3x2x4xf64>, {c}, {c})
+  %w = "aten.mul.Tensor"(%m, %v) : ({c}, {c}) -> {c}
+  func.return %y, %w : tensor<3x2x4xf64>, {c}
+}}"""
+    module = Parser(program_context(), text).parse_module()
+    arrays = {"x": RNG.standard_normal((3, 2, 4)), "m": np.array([3.0, 4.0]), "v": np.array([5.0, 6.0])}
+    assert run(module, arrays, dtype=np.float64)["w"].tolist() == [15, 24]
+    assert run_torch(module, [*arrays.values()])[1].tolist() == [15, 24]
+    source = source_of(module, ElementTypes())
+    assert "m.clone(), v.clone()" in source.render({0: source})[0]
