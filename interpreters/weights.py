@@ -50,18 +50,51 @@ def weights_of(module: ModuleOp, base_dir: str | os.PathLike[str] | None = None)
     """
     if module in _attached:
         return _attached[module]
+    if (path := _file_of(module, base_dir)) is None:
+        return {}
+    weights = WeightFile(path)
+    _attached[module] = weights
+    return weights
+
+
+def _file_of(module: ModuleOp, base_dir: str | os.PathLike[str] | None = None) -> Path | None:
+    """The file that `dist.weights` names, if it names one. Raises DistirError where it may not."""
     name = module.attributes.get(WEIGHTS)
     if not isinstance(name, StringAttr):
-        return {}
+        return None
     folder = Path(base_dir) if base_dir is not None else _folder_of.get(module, Path())
     if "\0" in name.data:
         raise DistirError(f"{WEIGHTS} {name.data!r} names no file")
     path = (folder / name.data).resolve()
     if not path.is_relative_to(folder.resolve()):
         raise DistirError(f"{WEIGHTS} '{name.data}' lies outside the program's folder: put the file beside the program")
-    weights = WeightFile(path)
-    _attached[module] = weights
-    return weights
+    return path
+
+
+def _has_weights(module: ModuleOp) -> bool:
+    """Whether the values of its parameters are there: a program of any size is looked at without them."""
+    return module in _attached or ((path := _file_of(module)) is not None and path.is_file())
+
+
+def other_weights(module: ModuleOp, other: ModuleOp) -> list[str]:
+    """Names of which both modules have a value that is there, and not the same."""
+    if not (_has_weights(module) and _has_weights(other)):
+        return []
+    first, second = weights_of(module), weights_of(other)
+    if isinstance(first, WeightFile) and isinstance(second, WeightFile) and first.path.samefile(second.path):
+        return []
+    return [name for name in first if name in second and not _same(np.asarray(first[name]), np.asarray(second[name]))]
+
+
+def _same(a: Array, b: Array) -> bool:
+    """Whether arrays have the same bits."""
+    return a is b or (
+        a.dtype == b.dtype
+        and a.shape == b.shape
+        and np.array_equal(
+            np.ascontiguousarray(a).reshape(-1).view(np.uint8), np.ascontiguousarray(b).reshape(-1).view(np.uint8)
+        )
+    )
 
 
 class WeightFile(Mapping[str, Array]):
@@ -78,7 +111,7 @@ class WeightFile(Mapping[str, Array]):
                 self._names: list[str] = list(file.keys())
         except SafetensorError as error:
             raise DistirError(f"{path}: not a safetensors file, or cut short ({error})") from error
-        self._path = path
+        self.path = path
         with open(path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
             self._header: dict[str, Any] = json.loads(file.read(length))
@@ -91,10 +124,10 @@ class WeightFile(Mapping[str, Array]):
         dtype = self._unusual.get(name, _MAPPED_DTYPES.get(code))
         if dtype not in ELEMENT_OF_NUMPY_NAME:
             raise DistirError(
-                f"{self._path}: parameter '{name}' has elements of type {dtype or code}, which are not supported"
+                f"{self.path}: parameter '{name}' has elements of type {dtype or code}, which are not supported"
             )
         return map_array(
-            self._path, numpy_dtype(ELEMENT_OF_NUMPY_NAME[dtype].type), shape, self._start + entry["data_offsets"][0]
+            self.path, numpy_dtype(ELEMENT_OF_NUMPY_NAME[dtype].type), shape, self._start + entry["data_offsets"][0]
         )
 
     def __iter__(self) -> Iterator[str]:

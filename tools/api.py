@@ -10,7 +10,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, cast
 
 from distir.dialects.errors import DistirError
-from distir.tools.commands.model import Program, load_executable, load_model, name_of
+from distir.tools.commands.model import Program, load_executable, load_model, name_of, require_same_weights
 from distir.tools.commands.simulate import simulate
 from distir.tools.plans import Plan, Plans
 
@@ -167,8 +167,9 @@ def verify(
     from distir.interpreters.equivalence import verify
     from distir.tools.commands.capacity import check_memory
 
-    names = name_of(sequential, "the first"), name_of(distributed, "the second")
+    names = _names(sequential, distributed)
     one, other = load_executable(sequential), load_executable(distributed)
+    require_same_weights(one, other, names)
     for name, module in zip(names, (one, other), strict=True):
         check_memory(module, name, np.dtype(dtype).itemsize)
     return verify(one, other, inputs or {}, tolerance=tolerance, dtype=np.dtype(dtype), names=names)
@@ -180,8 +181,14 @@ def prove(sequential: Program, distributed: Program) -> Proof:
     from distir.passes.decompose import prepare_like
 
     one, other = load_executable(sequential), load_executable(distributed)
+    require_same_weights(one, other, _names(sequential, distributed))
     prepare_like(one, other)
     return prove(one, other)
+
+
+def _names(sequential: Program, distributed: Program) -> tuple[str, str]:
+    """What two programs are called in an error."""
+    return name_of(sequential, "the first"), name_of(distributed, "the second")
 
 
 def run(

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from safetensors.numpy import save_file
 
 from distir.frontends.weights import load
 from distir.interpreters import reference
@@ -152,6 +153,22 @@ def test_verify_draws_tokens_inside_the_vocabulary(folder: Path, capsys: pytest.
     (folder / "gpt2.safetensors").unlink()
     assert run("verify", "gpt2.mlir", "gpt2.mlir") == 1
     assert "weights are missing" in capsys.readouterr().err
+
+
+def test_verify_wants_the_same_weights(folder: Path, capsys: pytest.CaptureFixture[str]):
+    """A plan of an earlier import, whose weights are beside it, would run on them."""
+    for name in ("mlp", "earlier"):
+        assert run("import", "mlp.onnx", "--shape", "x=6,8", "--shape", "z=6,2", "-o", f"{name}.mlir") == 0
+    assert run("verify", "mlp.mlir", "earlier.mlir") == 0
+    values = {name: np.array(value) for name, value in weights_of(load("earlier.mlir")).items()}
+    last = sorted(values)[-1]
+    values[last].flat[0] += 1
+    save_file(values, "earlier.safetensors")
+    for words in (["verify"], ["verify", "--proof"]):
+        assert run(*words, "mlp.mlir", "earlier.mlir") == 1
+        assert f"earlier.mlir: the value of '{last}' beside it is not that beside mlp.mlir" in capsys.readouterr().err
+    Path("earlier.safetensors").unlink()
+    assert run("verify", "--proof", "mlp.mlir", "earlier.mlir") == 0
 
 
 def test_verify_uses_given_inputs(folder: Path, capsys: pytest.CaptureFixture[str]):

@@ -208,6 +208,17 @@ def name_of(program: Program, otherwise: str) -> str:
     return fspath(program) if isinstance(program, str | PathLike) else otherwise
 
 
+def require_same_weights(sequential: ModuleOp, distributed: ModuleOp, paths: Sequence[str]) -> None:
+    """Raises DistirError where the second program would run on other weights than the first, which no run on drawn values shows."""
+    from distir.interpreters.weights import other_weights
+
+    if others := other_weights(sequential, distributed):
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        raise DistirError(
+            f"{paths[1]}: the value of '{others[0]}'{more} beside it is not that beside {paths[0]}: it is of another import"
+        )
+
+
 def load_program(path: str) -> ModuleOp:
     """A program of any level, verified and checked, with its weights beside it."""
     from distir.frontends import weights

@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from distir.tools.commands.model import load_executable, require_level
+from distir.tools.commands.model import load_executable, require_level, require_same_weights
 from distir.tools.commands.report import progress, say
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def run_proof(args: Namespace) -> int:
     with progress("reading the programs"):
         sequential, distributed = load_executable(args.sequential), load_executable(args.distributed)
         require_level(sequential, args.sequential, (1, 2), "expected the sequential program")
+        require_same_weights(sequential, distributed, (args.sequential, args.distributed))
     with progress("finding rules"):
         prepare_like(sequential, distributed)
     found: list[tuple[str, Proof]] = []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
 from distir.tools.commands.help import HelpFormatter
-from distir.tools.commands.model import load_executable
+from distir.tools.commands.model import load_executable, require_same_weights
 from distir.tools.commands.report import progress, say
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ fewer draws, which is said. Values in --inputs are not drawn.
 Every element of an output is compared, on every device that has it: |a - b| <= tolerance * s, where s is the largest |a| of
 the output; of an update (a result with the name of an argument) the largest change, and a few units of rounding are allowed.
 Where runs on values that differ in their last digits move an element further, so may it be. Replicas are equal to 1e-13.
+Weights that both programs have beside them are the same.
 The exit status is 0 only if every output agrees and both programs have the same outputs.
 
 With --proof nothing is executed, so programs of any size will do: every operation of the distributed program is shown to be a
@@ -107,6 +108,7 @@ def run(args: Namespace) -> int:
     dtype = np.dtype(np.float64 if args.dtype == "f64" else np.float32)
     with progress("reading the programs"):
         sequential, distributed = (load_executable(path) for path in paths)
+        require_same_weights(sequential, distributed, paths)
     for path, module in zip(paths, (sequential, distributed), strict=True):
         check_memory(module, path, dtype.itemsize)
     names = [port.name for port in arguments_of(entry_function(sequential, "main"))]
