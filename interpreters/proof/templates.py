@@ -100,9 +100,7 @@ class Forms:
     def __call__(self, op: Operation) -> Form:
         if (found := self._of.get(id(op))) is not None:
             return found[1]
-        attributes = tuple(
-            sorted(((k, v) for k, v in op.attributes.items() if not is_note(k)), key=lambda each: each[0])
-        )
+        attributes = _attributes(op)
         results = tuple([self.kinds(r.type) for r in op.results])
         regions = tuple([_region(op, self.kinds)]) if op.regions else ()
         key = (
@@ -118,6 +116,10 @@ class Forms:
             self._known[key] = form
         self._of[id(op)] = (op, form)
         return form
+
+
+def _attributes(op: Operation) -> tuple[tuple[str, Attribute], ...]:
+    return tuple(sorted(((k, v) for k, v in op.attributes.items() if not is_note(k)), key=lambda each: each[0]))
 
 
 def is_note(name: str) -> bool:
@@ -163,6 +165,7 @@ def _region(op: Operation, kinds: Kinds) -> tuple[Any, ...]:
         return (
             each.name,
             tuple(sorted(each.properties.items(), key=lambda e: e[0])),
+            _attributes(each),
             tuple(number(v) for v in each.operands),
             tuple((number(r), rough(r.type)) for r in each.results),
             tuple(blocks),

@@ -15,7 +15,8 @@ from torch.nn.functional import mse_loss
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin, IntegerAttr, ModuleOp, i64
 from xdsl.dialects.func import Func, ReturnOp
-from xdsl.ir import Operation
+from xdsl.dialects.test import TestOp
+from xdsl.ir import Block, Operation, Region
 from xdsl.parser import Parser
 
 from distir.dialects.aten import Aten
@@ -36,6 +37,7 @@ from distir.interpreters.proof.indices import (
     ranges,
     special,
 )
+from distir.interpreters.proof.templates import Form, Forms, Kinds
 from distir.interpreters.proof.terms import scaled_by
 from distir.interpreters.proof.values import constant, is_zero, kind_of, term_of
 from distir.interpreters.reference import run_operator
@@ -422,3 +424,15 @@ def test_zeros_of_every_kind_of_number_are_zeros(element: str):
     zeros, kind = np.zeros(2, dtypes.get(element, np.float32)), kind_of((2,), element)
     assert is_zero(constant(zeros, kind))
     assert not is_zero(constant(zeros + np.ones_like(zeros), kind))
+
+
+def test_what_an_operation_in_a_region_says_is_looked_at():
+    """Attributes too: operations of dialects from outside may have no properties."""
+    forms = Forms(Kinds())
+
+    def form(number: int) -> Form:
+        inside = TestOp.create(attributes={"times": IntegerAttr(number, i64)})
+        return forms(TestOp.create(regions=[Region(Block([inside]))]))
+
+    assert form(1) is form(1)
+    assert form(1) is not form(2)
