@@ -6,6 +6,7 @@ A program has values, not memory, so operators are given contiguous operands.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -16,25 +17,35 @@ from torch import Tensor
 from xdsl.ir import Operation
 
 from distir.dialects.errors import DistirError
-from distir.interpreters.aten.calls import Compute, binding_of, in_floats
+from distir.interpreters.aten.calls import Compute, binding_of, in_floats, torch_dtype
 
 Array = np.ndarray[Any, Any]
+
+_OF_TYPE = re.compile(r"Double|scalar ?type", re.IGNORECASE)
+"""In what torch says where it does not have an operator in a type."""
 
 
 def run_aten(
     op: Operation, operands: Sequence[Array | None], floats: np.dtype[Any] | None = None
 ) -> tuple[Array | None, ...]:
     """The results of one operation. With `floats`, or when a floating operand has another type than the operation
-    declares, that type stands for every floating type that the operation names.
+    declares, that type stands for every floating type that the operation names; of an operator that torch does not have in that
+    type, for those of what goes in and comes out alone.
 
     Raises DistirError where the operator does."""
     tensors = [tensor_of(np.asarray(operand)) for operand in operands]
     wide = _torch_float(floats) if floats is not None else _wider_floats(op, tensors)
     if wide is not None:
         tensors = [t.to(in_floats(t.dtype, wide)) for t in tensors]
-    compute = binding_of(op, wide).compute()
     with torch.no_grad():
-        results = call_on_any_layout(op, compute, tensors)
+        try:
+            results = call_on_any_layout(op, binding_of(op, wide).compute(), tensors)
+        except DistirError as error:
+            if wide is None or not _OF_TYPE.search(str(error)):
+                raise
+            declared = [t.to(torch_dtype(v.type.element_type)) for t, v in zip(tensors, op.operands, strict=True)]  # pyright: ignore
+            results = call_on_any_layout(op, binding_of(op).compute(), declared)
+            results = [None if each is None else each.to(in_floats(each.dtype, wide)) for each in results]
     return tuple(None if result is None else array_of(result) for result in results)
 
 
@@ -53,8 +64,6 @@ def _torch_float(floats: np.dtype[Any]) -> torch.dtype:
 
 def _wider_floats(op: Operation, tensors: Sequence[Tensor]) -> torch.dtype | None:
     """The floating type that the operands have in place of the declared ones."""
-    from distir.interpreters.aten.calls import torch_dtype
-
     for operand, tensor in zip(op.operands, tensors, strict=True):
         declared = torch_dtype(operand.type.element_type)  # pyright: ignore
         if declared == tensor.dtype:

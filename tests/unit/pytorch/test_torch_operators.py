@@ -445,3 +445,24 @@ func.func @main(%x: tensor<3x2x4xf64> {{dist.name = "x"}}, %m: {c} {{dist.name =
     assert run_torch(module, [*arrays.values()])[1].tolist() == [15, 24]
     source = source_of(module, ElementTypes())
     assert "m.clone(), v.clone()" in source.render({0: source})[0]
+
+
+def test_an_operator_that_torch_has_not_in_doubles_runs_in_its_own_type():
+    """Fake quantisation by channels: `verify` runs in doubles."""
+    x = "tensor<3x4xf32>"
+    text = f"""
+func.func @main(%x: {x} {{dist.name = "x"}}, %s: tensor<3xf32> {{dist.name = "s"}}, %z: tensor<3xi32> {{dist.name = "z"}})
+    -> ({x} {{dist.name = "y"}}) {{
+  %y, %m = "aten.fake_quantize_per_channel_affine_cachemask"(%x, %s, %z) <{{axis = 0 : i64, quant_min = -8 : i64, quant_max = 7 : i64}}> :
+    ({x}, tensor<3xf32>, tensor<3xi32>) -> ({x}, tensor<3x4xi1>)
+  func.return %y : {x}
+}}"""
+    module = Parser(program_context(), text).parse_module()
+    given = {"x": RNG.standard_normal((3, 4)), "s": np.array([0.5, 0.25, 0.125]), "z": np.array([0, 1, 2], np.int32)}
+    found = run(module, given, dtype=np.float64)["y"]
+    scale, zero = given["s"][:, None], given["z"][:, None]
+    assert found.dtype == np.float64
+    assert found.tolist() == ((np.clip(np.rint(given["x"] / scale) + zero, -8, 7) - zero) * scale).tolist()
+    assert verify(module, module.clone()).holds
+    with pytest.raises(DistirError, match="quant_min"):
+        run(Parser(program_context(), text.replace("-8", "9")).parse_module(), given, dtype=np.float64)
