@@ -3,7 +3,9 @@ values; out come the primitive's results."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, cast
 
 import numpy as np
@@ -87,6 +89,55 @@ def bind(op: Operation, operands: Sequence[Any], parameters: Mapping[str, Any] |
         return [op.value.to_numpy()]
     if not isinstance(op, JaxOperation):
         raise DistirError(f"{op.name} is no operation of JAX")
-    primitive = primitive_of(op)
-    results = primitive.bind(*operands, **(parameters_of(op) if parameters is None else parameters))
+    primitive, given = primitive_of(op), parameters_of(op) if parameters is None else dict(parameters)
+    most = _most_steps.get()
+    if most is not None and may_not_end(given):
+        numpy, (count, *found) = library("jax.numpy"), counting_steps(primitive, operands, given, most)
+        floating = [numpy.issubdtype(each.dtype, np.inexact) for each in found]
+        pairs = zip(found, floating, strict=True)
+        return [numpy.where(count < most, each, np.nan).astype(each.dtype) if is_ else each for each, is_ in pairs]
+    results = primitive.bind(*operands, **given)
     return list(results) if primitive.multiple_results else [results]
+
+
+# --- loops that may have no end ---
+
+_most_steps: ContextVar[int | None] = ContextVar("most_steps", default=None)
+
+
+@contextmanager
+def limited_steps(most: int) -> Generator[None]:
+    """A `while` inside another operation takes so many steps at most: one that takes more gives no numbers."""
+    token = _most_steps.set(most)
+    try:
+        yield
+    finally:
+        _most_steps.reset(token)
+
+
+def may_not_end(parameters: Mapping[str, Any]) -> bool:
+    """Whether these are the parameters of a `while` of one condition."""
+    return "body_jaxpr" in parameters and not parameters["cond_jaxpr"].out_avals[0].shape
+
+
+def counting_steps(primitive: Any, operands: Sequence[Any], parameters: Mapping[str, Any], most: int) -> list[Any]:
+    """The number of steps that a `while` takes, so many at most, and its results after them."""
+    jax, numpy, as_function = library(), library("jax.numpy"), library("jax.extend.core").jaxpr_as_fun
+    of_cond, of_body = parameters["cond_nconsts"], parameters["body_nconsts"]
+    cond, body = (as_function(parameters[name]) for name in ("cond_jaxpr", "body_jaxpr"))
+    captured = operands[:of_cond], operands[of_cond : of_cond + of_body]
+    start = [np.int32(0), *operands[of_cond + of_body :]]
+
+    def goes_on(*values: Any) -> Any:
+        count, *state = values[of_cond:]
+        return numpy.logical_and(count < most, cond(*values[:of_cond], *state)[0])
+
+    def step(*values: Any) -> Any:
+        count, *state = values[of_body:]
+        return [count + 1, *body(*values[:of_body], *state)]
+
+    made = {
+        "cond_jaxpr": jax.make_jaxpr(goes_on)(*captured[0], *start),
+        "body_jaxpr": jax.make_jaxpr(step)(*captured[1], *start),
+    }
+    return list(primitive.bind(*captured[0], *captured[1], *start, **{**parameters, **made}))

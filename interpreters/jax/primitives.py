@@ -5,8 +5,9 @@ JAX computes in the types that a program names, so 64-bit types are enabled for 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import prod
 from typing import Any, cast
 
@@ -16,7 +17,16 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.jax import Constant, JaxOperation
-from distir.dialects.jax.jaxprs import bind, in_floats, parameters_of, primitive_of, shape_of
+from distir.dialects.jax.jaxprs import (
+    bind,
+    counting_steps,
+    in_floats,
+    limited_steps,
+    may_not_end,
+    parameters_of,
+    primitive_of,
+    shape_of,
+)
 from distir.dialects.jax.library import library
 from distir.dialects.jax.parameters import tensor_type
 from distir.dialects.onnx.tensors import numpy_dtype
@@ -26,8 +36,13 @@ from distir.interpreters.shared import texts_of_regions
 
 Array = np.ndarray[Any, Any]
 
+_MOST_STEPS = 128
+"""Of a `while`, where operands are drawn."""
+
 _types: dict[object, list[TensorType[Attribute]]] = {}
 _shapes: dict[object, bool] = {}
+_loops: dict[object, Callable[..., list[Any]]] = {}
+"""What counts the steps of a `while`, compiled."""
 
 
 @contextmanager
@@ -37,12 +52,15 @@ def wide_types() -> Generator[None]:
         yield
 
 
-def run_jax(op: Operation, operands: Sequence[Array], floats: np.dtype[Any] | None = None) -> list[Array]:
+def run_jax(
+    op: Operation, operands: Sequence[Array], floats: np.dtype[Any] | None = None, counts_steps: bool = False
+) -> list[Array]:
     """The results on these arrays, by the primitive itself.
 
     With `floats`, floating operands come in that type (operands of float64 where the program says float32 mean it), and
     parameters that name a floating type mean it too, unless the result would have another shape (a bit cast): then the
-    primitive runs as declared. Raises TypeError for object arrays.
+    primitive runs as declared. Raises TypeError for object arrays, and with `counts_steps` DistirError for a `while` that takes more steps
+    than discovery waits for.
     """
     if isinstance(op, Constant):
         value = op.value.to_numpy()
@@ -56,13 +74,14 @@ def run_jax(op: Operation, operands: Sequence[Array], floats: np.dtype[Any] | No
         for value, operand in zip(operands, op.operands, strict=True)
     ):
         floats = np.dtype(np.float64)
+    run = _run_counting if counts_steps and op.primitive == "while" else _run
     with wide_types():
         if floats is None or not any(_is_floating_type(v.type) for v in (*op.operands, *op.results)):
-            return _run(op, operands, None)
+            return run(op, operands, None)
         if _keeps_shapes(op, operands, floats):
-            return _run(op, operands, floats)
+            return run(op, operands, floats)
         declared = [value.astype(_declared(v), copy=False) for value, v in zip(operands, op.operands, strict=True)]
-        return _run(op, declared, None)
+        return run(op, declared, None)
 
 
 def _declared(value: SSAValue) -> np.dtype[Any]:
@@ -71,13 +90,15 @@ def _declared(value: SSAValue) -> np.dtype[Any]:
 
 def run_jax_in_range(op: Operation, operands: Sequence[Array]) -> list[Array]:
     """As `run_jax`, also on object arrays of exact scalars, and an index outside its range is an error, where JAX clips it,
-    fills or drops what it names: discovery draws indices, and learns from the error how far they go. Raises IndexError, and
-    TypeError for a primitive that insists on numbers."""
+    fills or drops what it names: discovery draws indices, and learns from the error how far they go. So is a number of steps that is
+    too large for a `while`, which XLA takes without end. Raises IndexError, DistirError, and TypeError for a primitive that insists on
+    numbers."""
     if not isinstance(op, JaxOperation):
         return run_jax(op, operands)
     if op.primitive.startswith(("gather", "scatter")):
         _require_in_range(op, operands)
-    return on_arrays(op, operands, lambda arrays: run_jax(op, arrays))
+    with limited_steps(_MOST_STEPS):
+        return on_arrays(op, operands, lambda arrays: run_jax(op, arrays, counts_steps=True))
 
 
 def _require_in_range(op: JaxOperation, operands: Sequence[Array]) -> None:
@@ -107,6 +128,20 @@ def _run(op: JaxOperation, operands: Sequence[Array], floats: np.dtype[Any] | No
         if (results := run_small(key, lambda *values: bind(op, values, parameters), operands, elements)) is not None:
             return results
     return [np.asarray(value) for value in bind(op, operands, parameters)]
+
+
+def _run_counting(op: JaxOperation, operands: Sequence[Array], floats: np.dtype[Any] | None) -> list[Array]:
+    key = (_meaning(op), floats, *((array.shape, array.dtype) for array in operands))
+    if key not in _loops:
+        parameters = parameters_of(op, floats)
+        if not may_not_end(parameters):
+            return _run(op, operands, floats)
+        counting = partial(counting_steps, primitive_of(op))
+        _loops[key] = library().jit(lambda *values: counting(values, parameters, _MOST_STEPS), keep_unused=True)
+    count, *results = _loops[key](*operands)
+    if int(count) >= _MOST_STEPS:
+        raise DistirError(f"{op.name}: takes more than {_MOST_STEPS} steps")
+    return [np.asarray(value) for value in results]
 
 
 def _meaning(op: JaxOperation) -> object:

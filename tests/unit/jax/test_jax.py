@@ -20,7 +20,9 @@ from distir.dialects.dist import Dist
 from distir.dialects.errors import DistirError
 from distir.dialects.jax import Jax
 from distir.dialects.onnx import Onnx
+from distir.interpreters.entry import entry_function
 from distir.interpreters.inputs import index_limit, special_indices
+from distir.interpreters.jax.primitives import run_jax, run_jax_in_range
 from distir.interpreters.module_check import check_module
 from distir.interpreters.reference import run
 from distir.interpreters.weights import weights_of
@@ -121,6 +123,36 @@ def test_while_and_cond_are_operations_with_regions() -> None:
 
     module = assert_computes(f, X)
     assert {"jax.while", "jax.cond"} <= set(_ops(module))
+
+
+def test_loops_without_end_are_left_where_operands_are_drawn() -> None:
+    """Discovery tries a number of steps of 2^31, and what never converges: XLA cannot be interrupted."""
+    import jax
+
+    def times(n: Any, x: Any) -> Any:
+        return jax.lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] * 2.0), (0, x))[1]
+
+    def function(n: Any, x: Any) -> Any:
+        return times(n, x), jax.lax.cond(n > 0, times, lambda n, x: x, n, x)
+
+    module = imported(function, np.int32(3), X)
+    main = entry_function(module).body.block
+    alone, inside = (op for op in main.ops if op.name in ("jax.while", "jax.cond"))
+    assert [v.type.get_shape() for v in alone.operands] == [(), (), X.shape]  # how many, from which, of what
+    assert [v.type.get_shape() for v in inside.operands] == [(), (), X.shape]  # which, how many, of what
+
+    def both(steps: int) -> list[Any]:
+        number = np.int32(steps)
+        return [(alone, [number, np.int32(0), X]), (inside, [np.int32(1), number, X])]
+
+    for op, operands in both(3):
+        for a, b in zip(run_jax_in_range(op, operands), run_jax(op, operands), strict=True):
+            np.testing.assert_array_equal(a, b)
+    without_end, within = both(2**31 - 1)
+    with pytest.raises(DistirError, match="more than 128 steps"):
+        run_jax_in_range(*without_end)
+    (found,) = run_jax_in_range(*within)
+    assert np.isnan(found).all()
 
 
 def test_parameters_of_all_kinds() -> None:
