@@ -12,7 +12,18 @@ from tests.small_models import residual_step
 TABLE = "0F0,0F1,3F0,3I0,0F2,3F1,3B1,0I0,0W0,3W0,0B1,3F2,3B2,0B2\n1F0,2F0,1F1,2F1,2I0,2B1,1B0,1F2,2W0,2F2,1B1,2B2,1B2\n"
 """Of three microbatches, in a V."""
 
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zbv", "dualpipev", "pipedream", "table.csv")
+SCHEDULES = (
+    "gpipe",
+    "1f1b",
+    "interleaved",
+    "looped-bfs",
+    "zb-h1",
+    "zbv",
+    "dualpipev",
+    "pipedream",
+    "eager-1f1b",
+    "table.csv",
+)
 
 
 @pytest.mark.long

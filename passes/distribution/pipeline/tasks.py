@@ -33,7 +33,18 @@ def gpipe(stage: int, stages: int, microbatches: int) -> list[Task]:
 def one_forward_one_backward(stage: int, stages: int, microbatches: int) -> list[Task]:
     """Warm up with as many forwards as stages follow, then alternate: at most stages - stage microbatches are alive
     (Narayanan et al., 2019 and 2021, the synchronous schedule with a flush)."""
-    warm_up = min(stages - stage - 1, microbatches)
+    return _alternating(stage, stages - stage - 1, microbatches)
+
+
+def eager_1f1b(stage: int, stages: int, microbatches: int) -> list[Task]:
+    """The same with twice as many forwards first, so that a message may take as long as a microbatch on a stage before one waits for it: at most
+    2 (stages - stage) - 1 microbatches are alive (Zhuang et al., 2022, "On optimizing the communication of model parallelism", section 4)."""
+    return _alternating(stage, 2 * (stages - stage - 1), microbatches)
+
+
+def _alternating(stage: int, ahead: int, microbatches: int) -> list[Task]:
+    """One forward, one backward, after as many forwards as are to be ahead."""
+    warm_up = min(ahead, microbatches)
     tasks = [Task(stage, k) for k in range(warm_up)]
     for k in range(microbatches - warm_up):
         tasks += [Task(stage, warm_up + k), Task(stage, k, True)]
@@ -93,6 +104,7 @@ SCHEDULES: Registry[StageTasks | Virtual] = Registry(
         "1f1b": one_forward_one_backward,
         "gpipe": gpipe,
         "pipedream": pipedream,
+        "eager-1f1b": eager_1f1b,
         "interleaved": Virtual(interleaved, 2),
         "looped-bfs": Virtual(looped_bfs, 2),
         "zb-h1": Virtual(zb_h1, splits=True),
