@@ -21,6 +21,7 @@ from distir.interpreters.proof import prove
 from distir.interpreters.simulate import summarize
 from distir.interpreters.weights import weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
+from tests.long_cases import also_long
 from tests.slow_machine import written
 
 WIDTH, HIDDEN, EXPERTS, CAPACITY, CLASSES = 8, 16, 4, 4, 3
@@ -35,8 +36,13 @@ class Experts(nn.Module):
         self.up = nn.Parameter(torch.randn(EXPERTS, WIDTH, HIDDEN) * 0.3)
         self.down = nn.Parameter(torch.randn(EXPERTS, HIDDEN, WIDTH) * 0.3)
 
+    def choose(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights and numbers of each token's experts."""
+        found = self.router(x).softmax(-1).topk(2)
+        return found.values, found.indices
+
     def forward(self, x: Tensor) -> Tensor:
-        weights, chosen = self.router(x).softmax(-1).topk(2)
+        weights, chosen = self.choose(x)
         mask = F.one_hot(chosen, EXPERTS).to(x.dtype)
         order = mask.flatten(1, 2).cumsum(1).unflatten(1, (-1, 2))
         place = ((order - 1) * mask).sum(-1).long().clamp(max=CAPACITY)
@@ -46,6 +52,25 @@ class Experts(nn.Module):
         rows = torch.einsum("gtec,gtd->egcd", send, x)
         found = torch.einsum("egch,ehd->egcd", F.silu(torch.einsum("egcd,edh->egch", rows, self.up)), self.down)
         return torch.einsum("gtec,egcd->gtd", combine, found)
+
+
+class SharedExpert(Experts):
+    """DeepSeek's (V3, Liu et al., 2024): one expert sees all tokens, and a bias that no gradient changes is in the choice of the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared = nn.Sequential(
+            nn.Linear(WIDTH, HIDDEN, bias=False), nn.SiLU(), nn.Linear(HIDDEN, WIDTH, bias=False)
+        )
+        self.register_buffer("bias", torch.randn(EXPERTS))
+
+    def choose(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        scores = self.router(x).sigmoid()
+        chosen = (scores + self.bias).topk(2).indices
+        return scores.gather(-1, chosen), chosen
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.shared(x)
 
 
 class Attention(nn.Module):
@@ -86,9 +111,9 @@ def holds(module: ModuleOp, planned: ModuleOp) -> bool:
     return verify(module, planned, count=1).holds and bool(prove(prepared, planned))
 
 
-@pytest.fixture(scope="module")
-def experts() -> ModuleOp:
-    return step(Experts, rows=8, length=6)
+@pytest.fixture(scope="module", params=also_long([Experts, SharedExpert], [Experts]))
+def experts(request: pytest.FixtureRequest) -> ModuleOp:
+    return step(request.param, rows=8, length=6)
 
 
 def test_experts_are_cut_and_tokens_go_to_them(experts: ModuleOp, tmp_path: Path) -> None:
