@@ -107,6 +107,11 @@ class Outcome:
     """Of a plan that is not among the fastest: what it takes at least."""
 
     @property
+    def needed_bytes(self) -> int:
+        """What its fullest device needs, at least; 0 where that is not known."""
+        return self.figures.peak_memory_bytes if self.figures else self.least_memory_bytes
+
+    @property
     def throughput(self) -> float:
         """Samples per second; 0 without figures."""
         return self.configuration.batch / self.figures.latency_seconds if self.figures else 0.0

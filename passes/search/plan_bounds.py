@@ -279,7 +279,7 @@ class PlanBounds:
         if (extra := work * c.dp * c.cp * c.tp - alone) > 0.0:
             sent = 1 + OF_LARGER * extra / alone
             stages = [[*(sent * each for each in seconds[:3]), seconds[3]] for seconds in stages]
-        ranks, first, ends = self._ranks(c, len(stages)), stages[0][-1], list[float]()
+        ranks, first, ends = self.stages_of_ranks(c, len(stages)), stages[0][-1], list[float]()
         for own in ranks:
             before = stages[: min(own)]
             waited, back = (sum(stage[i] for stage in before) / c.microbatches for i in (0, 1))
@@ -306,9 +306,11 @@ class PlanBounds:
         stages = self.stages(c)
         flying = table_of(c.schedule, c.pp, c.microbatches, len(stages)).in_flight()
         held = [stage.state + stage.kept * n // c.microbatches for stage, n in zip(stages, flying, strict=True)]
-        return max(sum(held[stage] for stage in own) for own in self._ranks(c, len(stages))) // (c.dp * c.cp * c.tp)
+        return max(sum(held[stage] for stage in own) for own in self.stages_of_ranks(c, len(stages))) // (
+            c.dp * c.cp * c.tp
+        )
 
-    def _ranks(self, c: Configuration, stages: int) -> Sequence[Sequence[int]]:
+    def stages_of_ranks(self, c: Configuration, stages: int) -> Sequence[Sequence[int]]:
         """The stages of each rank."""
         if is_plain(c.schedule):
             return [[stage] for stage in range(stages)]

@@ -6,7 +6,7 @@ Configurations are looked at in the order of what they can reach at most, until 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,9 +25,11 @@ from distir.passes.distribution.pipeline.tasks import is_plain
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.pipeline_schedule import PipelineSchedulePass
+from distir.passes.recomputation.policies import WORDS
 from distir.passes.search.best_first import BestFirst, Fastest
 from distir.passes.search.collector import sweep
 from distir.passes.search.configurations import UNSEEN, Configuration, Details, Outcome, distinct, ranked
+from distir.passes.search.fewer_layers import MOST_TRIED, FewerLayers
 from distir.passes.search.figures import details_of, figures_of_program
 from distir.passes.search.plan_bounds import PlanBounds
 from distir.passes.sharding.search import NothingFits, NotInTime, TooSlow
@@ -53,6 +55,8 @@ MOST_HIDDEN = 1.25
 14.1 s, and 11.8 s with; D512 T2 14.8 and 11.9 s; D32 T4 P8 13.2 and 13.0 s)."""
 MOST_GROUPED = 3
 """Of so many of the fastest plans those are tried too whose replicas are in groups, one on each node (Llama 3 8B on 64 H100 with a quarter of their network: 4 % faster)."""
+MOST_REFINED, ONE_FORWARD = 3, 4 / 3
+"""Of so many plans that repeat all layers those are tried too that repeat fewer of each stage, and are at most so many times faster."""
 MOST_KEPT = 16
 """Programs of the fastest plans that are kept: one that is chosen again, in other time, may be another."""
 
@@ -72,6 +76,8 @@ class Search:
     """So many plans are wanted of those that are fastest with messages on streams of their own."""
     tries_groups: bool = False
     """Whether of the fastest plans those are simulated too whose replicas are in groups, one on each node."""
+    tries_fewer_layers: bool = False
+    """Whether of the fastest plans that repeat all layers, and do not fit otherwise, those are simulated too that repeat fewer."""
     wanted: int = 0
     """How many of the fastest plans are wanted; 0: the figures of all."""
     divides: bool = False
@@ -92,6 +98,10 @@ class Search:
         default_factory=dict[tuple[int | str, ...], "ModuleOp | DistirError"]
     )
     """Programs before their schedule, which depend on that only where it has other stages than plain ones: of the last plan, and of the fastest."""
+    _unfitting: set[Configuration] = field(default_factory=set[Configuration])
+    """Plans that do not fit unless layers are repeated."""
+    _refined: int = 0
+    """How many plans were tried with fewer layers."""
     _memo: SummaryMemo = field(default_factory=SummaryMemo)
 
     @cached_property
@@ -291,7 +301,10 @@ class Search:
 
     def _fitting(self, queue: BestFirst, c: Configuration) -> list[Outcome]:
         least = self.bounds.least_bytes(c) if self.wanted else 0
-        return [self._too_large(c, least)] if least > self.memory_limit_bytes else self._noted(queue, c)
+        found = [self._too_large(c, least)] if least > self.memory_limit_bytes else self._noted(queue, c)
+        if c.recompute == "none" and all(each.needed_bytes > self.memory_limit_bytes for each in found):
+            self._unfitting.add(c.plan)
+        return found
 
     def _noted(self, queue: BestFirst, c: Configuration) -> list[Outcome]:
         """What becomes of a plan, and of the same with messages on streams if it could then be among the fastest."""
@@ -303,12 +316,49 @@ class Search:
         if found[0].dropped is None and self._is_worth_hiding(queue, found[0]):
             found.append(self.evaluate(replace(c, overlap=True)))
         if fitting := ranked(found):
-            queue.note(fitting[0])
-            key, speeds = _kept_as(c), self._speeds
-            speeds[key] = max(fitting[0].throughput, speeds.get(key, 0.0))
-            if len(speeds) > MOST_KEPT:
-                del speeds[min(speeds, key=lambda each: speeds[each])]
+            self._keep(queue, fitting[0])
+            if self._repeats_too_much(queue, fitting[0]):
+                found += self._with_fewer_layers(queue, fitting[0].configuration)
         return found
+
+    def _keep(self, queue: BestFirst, outcome: Outcome) -> None:
+        """Counts a plan that fits, and keeps its program if it is among the fastest."""
+        queue.note(outcome)
+        key, speeds = _kept_as(outcome.configuration), self._speeds
+        speeds[key] = max(outcome.throughput, speeds.get(key, 0.0))
+        if len(speeds) > MOST_KEPT:
+            del speeds[min(speeds, key=lambda each: speeds[each])]
+
+    def _repeats_too_much(self, queue: BestFirst, outcome: Outcome) -> bool:
+        """Whether a plan repeats all layers, does not fit without, and could be the fastest if it repeated few."""
+        c = outcome.configuration
+        fastest = queue.throughput_of(1)
+        is_open = self.tries_fewer_layers and self._refined < MOST_REFINED and c.recompute in WORDS
+        return (
+            is_open
+            and replace(c.plan, recompute="none") in self._unfitting
+            and outcome.throughput * ONE_FORWARD >= fastest
+        )
+
+    def _with_fewer_layers(self, queue: BestFirst, last: Configuration) -> list[Outcome]:
+        """The same plan with as few layers repeated in each stage as fit, as far as there is time."""
+        self._refined += 1
+        found, fewer = list[Outcome](), FewerLayers(self.bounds, last)
+        for _ in range(MOST_TRIED):
+            counts = fewer.next(self._peaks(last), self.memory_limit_bytes)
+            if monotonic() >= self._end or counts is None:
+                break
+            outcome = self.evaluate(replace(last, recompute=fewer.policy(counts)))
+            found.append(outcome)
+            fewer.note(counts, outcome.dropped is None)
+            if outcome.dropped is None:
+                self._keep(queue, outcome)
+                last = outcome.configuration
+        return found
+
+    def _peaks(self, c: Configuration) -> Mapping[int, int]:
+        program = open_program(self.program(c), self.machine, self.cost_model, memo=self._memo)
+        return program.summary().peak_memory_bytes
 
     def _is_worth_hiding(self, queue: BestFirst, outcome: Outcome) -> bool:
         """Whether a plan would be among the fastest so far if its devices never waited for messages."""

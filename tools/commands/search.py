@@ -255,6 +255,7 @@ def open_search(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]
         restrict="dp=batch" if training else "dp=batch,tp=model",
         overlapped=args.top if tries_overlap else 0,
         tries_groups=training and not args.zero == 0 and "dp-replicate" not in degrees.ranges and pinned is None,
+        tries_fewer_layers="none" in policies and len(policies) > 1 and pinned is None,
         wanted=0 if args.exhaustive or args.csv or args.report else args.top,  # files have the figures of all plans
         divides=args.divide,
         zero=args.zero,

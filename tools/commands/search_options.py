@@ -50,15 +50,15 @@ def add_options(subparsers: Any) -> ArgumentParser:
     parser.add_argument(
         "--schedules",
         metavar="S,...",
-        help="for plans with a pipeline: 1f1b, gpipe, pipedream, a plug-in's, or a FILE.csv of PyTorch's, interleaved, "
+        help="for plans with a pipeline: 1f1b, gpipe, eager-1f1b, pipedream, a plug-in's, or a FILE.csv of PyTorch's, interleaved, "
         "looped-bfs, zb-h1, zbv and dualpipev (default: 1f1b, and gpipe to train)",
     )
     parser.add_argument(
         "--recompute",
         metavar="P,...",
         default="none",
-        help="policies of recompute-activations to choose from: none, full, selective, full:2 (layers of each stage), NAME+NAME, ...; all: the first three "
-        "(default: none)",
+        help="policies of recompute-activations to choose from: none, full, selective, full:2 (layers of each stage), NAME+NAME, ...; all: the first three. "
+        "Beside none, plans that fit only by full or selective are tried with as few layers of each stage as fit (default: none)",
     )
     parser.add_argument(
         "--batch", metavar="ARG:DIM,...", default="", help="batch dims (default: dim 0 of inputs and labels)"

@@ -38,7 +38,7 @@ from distir.passes.recomputation.segments import Segment, keep_what_is_dear
 from distir.passes.recompute_activations import RecomputeActivationsPass
 from distir.passes.structure import callee_of, functions
 from distir.tools.api import search
-from tests.long_cases import also_long
+from tests.small_models import residual_step
 from tests.unit.equivalence.test_random_models import parse
 from tests.unit.random_models import Program, models
 
@@ -179,24 +179,22 @@ def test_policies_that_are_none(policy: str):
         repeated(step(), policy)
 
 
-@pytest.mark.parametrize("degrees", also_long([{"dp": "2"}, {"pp": "2"}], [{"pp": "2"}]))
-def test_a_search_chooses_what_is_repeated(degrees: dict[str, str]):
-    """Within less memory than the step needs, the fastest plan repeats something; its program has its figures, and computes the same."""
-    given, expected = values()
-    options: dict[str, Any] = {
-        "microbatches": [2],
-        "schedules": ["1f1b"],
-        "recompute": "none,full",
-        **degrees,
-    }
-    kept, less = search(step(), "dgx-a100", 2, **options)
+def test_a_search_chooses_what_is_repeated():
+    """Within less memory than the step needs, the fastest plan repeats as few layers of each stage as fit: none of the last, which has one microbatch in
+    flight. Its program has its figures, and computes the same."""
+    model = residual_step(layers=6, width=16, batch=16)
+    options: dict[str, Any] = {"microbatches": [4], "schedules": ["1f1b"], "recompute": "none,full", "pp": 2}
+    kept, less = search(model.module, "dgx-a100", 2, **options)
     assert (kept.configuration.recompute, less.configuration.recompute) == ("none", "full")
-    best = search(step(), "dgx-a100", 2, memory_limit=kept.figures.peak_memory_bytes - 1, **options).best
-    assert (best.configuration, best.figures) == (less.configuration, less.figures)
+    limit = (kept.figures.peak_memory_bytes + less.figures.peak_memory_bytes) // 2
+    best = search(model.module, "dgx-a100", 2, memory_limit=limit, **options).best
+    assert best.configuration.recompute == "full:2/0"
+    assert kept.figures.latency_seconds < best.figures.latency_seconds < less.figures.latency_seconds
     simulated = summarize(best.program, "dgx-a100")
-    assert max(simulated.peak_memory_bytes.values()) == best.figures.peak_memory_bytes < kept.figures.peak_memory_bytes
-    for name, value in run(best.program, given, dtype=np.float64).items():
-        np.testing.assert_allclose(value, expected[name], rtol=1e-9, atol=1e-12, err_msg=name)
+    assert max(simulated.peak_memory_bytes.values()) == best.figures.peak_memory_bytes <= limit
+    found = run(best.program, model.inputs, dtype=np.float64)
+    for name, value in model.sequential(np.float64).items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 def test_a_view_that_cannot_be_repeated_is_kept() -> None:
