@@ -1,6 +1,7 @@
-"""Each schedule on real processes: after three steps, the parameters of one process."""
+"""Each schedule, and each way to recompute, on real processes: after three steps, the parameters of one process."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,9 +27,20 @@ SCHEDULES = (
 )
 
 
+POLICIES = ("full", "selective", "full:2/0", "aten.tanh")
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_four_processes_train_three_steps(schedule: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("schedule", "more"),
+    [
+        *((schedule, {}) for schedule in SCHEDULES),
+        *(("1f1b", {"recompute": policy, "overlap": True}) for policy in POLICIES),
+        ("zb-h1", {"recompute": "full", "zero": 3}),
+    ],
+    ids=str,
+)
+def test_four_processes_train_three_steps(schedule: str, more: dict[str, Any], tmp_path: Path) -> None:
     """Two replicas of two ranks."""
     from distir.backends.torch import execute
 
@@ -39,7 +51,7 @@ def test_four_processes_train_three_steps(schedule: str, tmp_path: Path) -> None
         schedule = str(path)
     model = residual_step(batch=24)
     distributed = model.distributed(
-        dp=2, pp=2, microbatches=count, schedule=schedule, sharding="ilp", restrict="dp=batch", time_limit=20
+        dp=2, pp=2, microbatches=count, schedule=schedule, sharding="ilp", restrict="dp=batch", time_limit=20, **more
     )
     batches = [{name: draw_inputs(model.module, seed)[name] for name in ("input", "label")} for seed in (1, 2, 3)]
     alone = dict(model.inputs)
