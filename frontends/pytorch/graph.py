@@ -137,20 +137,23 @@ class GraphImporter:
             self.values[node] = self.values[same]
             return
         op = self._operation(node, schema)
+        self._add(op, node)
+        listed = isinstance(node.meta["val"], list | tuple)
+        self.values[node] = list(op.results) if listed else op.results[0]
+
+    def _add(self, op: Operation, node: fx.Node) -> None:
+        """Adds what a node becomes, with the node's names."""
         if path := path_of(node):
             op.attributes[MODULE] = StringAttr(path)
         self.block.add_op(op)
         name_values(op.results, node.name)
-        listed = isinstance(node.meta["val"], list | tuple)
-        self.values[node] = list(op.results) if listed else op.results[0]
 
     def _draw(self, node: fx.Node) -> SSAValue:
         """A draw by positions (`draws`)."""
         key, positions, *probability = cast(Any, node.args)
         by, at = cast(SSAValue, self.values[key]), [cast(SSAValue, self.values[each]) for each in positions]
         op = BernoulliOp(by, at, *probability) if probability else UniformOp(by, at)
-        self.block.add_op(op)
-        name_values([op.output], node.name)
+        self._add(op, node)
         return op.output
 
     def _attention(self, node: fx.Node) -> list[SSAValue]:
@@ -158,8 +161,7 @@ class GraphImporter:
         of: Any = self.values.__getitem__
         given: Any = map_arg(node.args, of)
         op = attention_operation(node.target, given, node.meta["val"])
-        self.block.add_op(op)
-        name_values(op.results, node.name)
+        self._add(op, node)
         return list(op.results)
 
     def _operation(self, node: fx.Node, schema: Schema) -> Operation:

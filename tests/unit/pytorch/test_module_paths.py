@@ -129,3 +129,22 @@ def test_what_is_recomputed_and_what_lies_before_inner_modules_has_its_path():
     assert "aten.cos" in found["layers.1"]
     assert "aten.addmm" in found["layers.0.inner"]
     assert not {"inner", ""} & {path for path, names in found.items() if {"aten.addmm", "aten.sin"} & names}
+
+
+class Mixing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.drop(nn.functional.scaled_dot_product_attention(x, x, x))
+
+
+def test_draws_and_attention_are_of_their_modules() -> None:
+    """What recomputation by the name of a module repeats, and what is shown by module."""
+    model = nn.Sequential(nn.Linear(4, 4), Mixing())
+    values = torch.randn(2, 1, 3, 4)
+    made = training_step(model, nn.MSELoss(), torch.optim.SGD(model.parameters(), 0.1), example_args=(values, values))
+    paths = {op.name: model_name(op) for op in import_step(made).walk()}
+    assert paths["random.bernoulli"] == "1.drop"
+    assert paths["attention.forward"] == paths["attention.backward"] == "1"
