@@ -342,8 +342,12 @@ class Search:
 
     def _with_fewer_layers(self, queue: BestFirst, last: Configuration) -> list[Outcome]:
         """The same plan with as few layers repeated in each stage as fit, as far as there is time."""
+        found = list[Outcome]()
+        try:
+            fewer = FewerLayers(self.bounds, last)
+        except DistirError:  # stages begin inside layers
+            return found
         self._refined += 1
-        found, fewer = list[Outcome](), FewerLayers(self.bounds, last)
         for _ in range(MOST_TRIED):
             counts = fewer.next(self._peaks(last), self.memory_limit_bytes)
             if monotonic() >= self._end or counts is None:
