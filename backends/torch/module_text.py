@@ -19,7 +19,7 @@ from xdsl.ir import Operation
 _IMPORTED = {
     "distir_collectives": "AllGather AllReduce AllToAll Broadcast Exchange Gather Reduce ReduceScatter Scatter".split(),
     "distir_runtime": (
-        "DEVICE RANK accumulate any_layout constant flat here inside kernel local_index "
+        "DEVICE RANK accumulate after any_layout constant elements flat here inside kernel local_index "
         "matmul_grad receive receive_beside reusing scale send send_beside wait"
     ).split(),
 }

@@ -22,6 +22,7 @@ from xdsl.dialects.builtin import ModuleOp, NoneType, TensorType, TupleType
 from xdsl.ir import Operation, SSAValue
 
 from distir.backends.torch.elements import ElementTypes
+from distir.backends.torch.late import LateResults, may_be_late
 from distir.backends.torch.module_text import Difference, Line, Names, Source, comment, literal
 from distir.dialects import rank
 from distir.dialects.aten import AtenOperation
@@ -61,6 +62,7 @@ class _Writer:
         self.globals = Names()
         self.symbols = self.source.functions
         self.pending: set[SSAValue] = set()
+        self.late = LateResults(module)
         self._dying: Sequence[SSAValue] = ()
         self._known: dict[Any, str] = {}
         for op in module.ops:
@@ -99,7 +101,8 @@ class _Writer:
             self._site, self._path = f"{each.name} in @{symbol}", model_name(each)
             dying = [v for v in dict.fromkeys(read[i]) if last[v] == i]
             if isinstance(each, func.ReturnOp):
-                self._wait(each.operands)
+                if symbol == self.entry:
+                    self._wait(each.operands)
                 named = [self._port(port) for port in results_of(op)] if symbol == self.entry else []
                 lines = [f"\n        {self.values[v]},  # {p}" for v, p in zip(each.operands, named, strict=False)]
                 self._line(f"return [{''.join(lines)}\n    ]" if named else f"return [{self._list(each.operands)}]")
@@ -163,17 +166,29 @@ class _Writer:
         if isinstance(op, rank.WaitOp):
             self._move(op, dying)
             return
-        self._wait(read)
+        is_late = any(v in self.pending for v in read) and may_be_late(op) and not self.types.in_float64
+        if not is_late:
+            self._wait(read)
         if isinstance(op, func.CallOp):
             self._call(op, dying)
             dying = []
         else:
-            self._dying = dying
+            self._dying = [] if is_late else dying
             text = self._text(op, read)  # before results are named: they may take the names of no operand
+            if is_late:
+                self.pending.update(op.results)
+                text = self._late_text(op, read, text)
             for result in op.results:
                 self._name(result, op.name.rpartition(".")[2])
             self._assign(op, text)
         self._forget([*dying, *(r for r in op.results if r.first_use is None)])
+
+    def _late_text(self, op: Operation, read: Sequence[SSAValue], text: str) -> str:
+        """Of an operation on what is on its way: computed where its result is waited for."""
+        if isinstance(op, UnpackOp):
+            return f"elements({text}, {len(op.results)})"
+        names = ", ".join(dict.fromkeys(self.values[v] for v in read))
+        return f"after(lambda {names}: {text}, {names})"
 
     def _assign(self, op: Operation, text: str) -> None:
         if not op.results:
@@ -202,6 +217,7 @@ class _Writer:
             given = "given"
         for result in op.results:
             self._name(result, callee)
+        self.pending.update(op.results[i] for i in self.late.of(op.callee.string_value()))
         self._line(f"[{self._list(op.results)}] = {callee}({given})" if op.results else f"{callee}({given})")
 
     def _move(self, op: rank.WaitOp, dying: Sequence[SSAValue]) -> None:

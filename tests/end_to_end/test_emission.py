@@ -20,7 +20,9 @@ from distir.backends.torch.emission import emit
 from distir.backends.torch.program import Program
 from distir.backends.torch.source import source_of
 from distir.dialects.errors import DistirError
+from distir.dialects.registry import program_context
 from distir.frontends.pytorch import import_step, training_step
+from distir.frontends.text import parse_program
 from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.weights import weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
@@ -178,6 +180,51 @@ def test_a_value_is_freed_at_its_last_use() -> None:
                 if name in each.replace(",", " ").replace("(", " ").replace(")", " ").split()
             ]
             assert not following, (line, following)
+
+
+LATE = """
+func.func @main(%x: tensor<4xf32>) -> tensor<2xf32> {
+  %r, %w = func.call @layer(%x) : (tensor<4xf32>) -> (tensor<2xf32>, tensor<2xf32>)
+  %a = "aten.neg"(%w) : (tensor<2xf32>) -> tensor<2xf32>
+  %b = rank.wait %r on "" : tensor<2xf32>
+  %c = "aten.add.Tensor"(%a, %b) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  func.return %c : tensor<2xf32>
+}
+func.func private @layer(%x: tensor<4xf32>) -> (tensor<2xf32>, tensor<2xf32>) {
+  %m = rank.wait %x on "reduce" : tensor<4xf32>
+  %s = rank.reducescatter sum %m dim 0 group [0, 1] {rank.stream = "reduce"} : tensor<4xf32> -> tensor<2xf32>
+  %t = "aten.relu"(%s) {rank.stream = "reduce"} : (tensor<2xf32>) -> tensor<2xf32>
+  %w = dist.slice %x [0:2] : tensor<4xf32> -> tensor<2xf32>
+  func.return %t, %w : tensor<2xf32>, tensor<2xf32>
+}
+"""
+
+
+def test_what_is_made_of_a_message_is_made_where_it_is_waited_for() -> None:
+    """A function returns it on its way; computation of its caller goes on until it needs it."""
+    source = source_of(parse_program(program_context(), LATE, "late"), ElementTypes())
+    text = source.render({0: source})[0]
+    main, layer = text.partition("def main(")[2].split("def layer(")
+    assert "wait(" not in layer
+    assert "t = after(lambda s: aten_relu(s), s)" in layer
+    assert main.index("aten_neg") < main.index("r = wait(r)") < main.index("aten_add")
+
+
+def test_results_on_their_way_keep_a_bucket_at_most() -> None:
+    from distir.backends.torch.portable.distir_runtime import Pending, after, elements, wait
+
+    done: list[str] = []
+
+    def message(name: str, result: object, sent_bytes: int) -> Pending:
+        return Pending((), lambda: done.append(name) or result, sent_bytes)
+
+    small = after(lambda x: x + 1, message("small", 1, 1 << 10))
+    first, second = elements(message("tuple", (3, 4), 20 << 20), 2)
+    assert not done
+    large = after(lambda x, y: x * y, message("large", 5, 10 << 20), second)
+    assert done == ["small", "tuple"]  # the oldest first, until what is sent for the rest is no more than a bucket
+    assert [wait(each) for each in (large, first, small, 7)] == [20, 3, 2, 7]
+    assert done == ["small", "tuple", "large"]
 
 
 def test_a_result_takes_memory_that_is_nobody_elses() -> None:

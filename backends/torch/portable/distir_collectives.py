@@ -109,7 +109,8 @@ class OfTuples(Collective):
                     results[i] = result
             return tuple(results) if is_tuple else results[0]
 
-        pending = Pending([work for works, _ in messages for work in works], end)
+        sent_bytes = sum(each.nbytes for each in tensors)
+        pending = Pending([work for works, _ in messages for work in works], end, sent_bytes)
         return pending if beside else pending.wait()
 
     def most_bytes(self, tensors: Sequence[Tensor], i: int) -> int:

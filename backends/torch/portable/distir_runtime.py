@@ -56,6 +56,8 @@ def step(main: Callable[[list[Any]], list[Any]], arguments: list[Any], updates: 
         arguments[argument] = None
     results = main(given)
     all_sent()
+    while _late:
+        _late[0].wait()
     for argument, result in updates.items():
         arguments[argument] = results[result]
     return results
@@ -68,7 +70,7 @@ def compiled(program: Any, entry: str) -> Callable[[list[Any]], list[Any]]:
 
     for name in ("__call__", "start"):
         setattr(Collective, name, torch.compiler.disable(getattr(Collective, name)))
-    for function in (send, send_beside, receive, receive_beside, wait, kernel):
+    for function in (send, send_beside, receive, receive_beside, wait, after, elements, kernel):
         if hasattr(program, function.__name__):
             setattr(program, function.__name__, torch.compiler.disable(function))
     main = getattr(program, entry)
@@ -95,20 +97,67 @@ def group_of(ranks: Sequence[int]) -> Any:
 
 
 class Pending:
-    """A result on its way."""
+    """A result on its way; what is sent for it, so many bytes, is kept until then."""
 
-    def __init__(self, works: Sequence[Any], result: Callable[[], Any]) -> None:
-        self._works, self._result = works, result
+    def __init__(self, works: Sequence[Any], result: Callable[[], Any], sent_bytes: int = 0) -> None:
+        self._works, self._result, self.sent_bytes = works, result, sent_bytes
+        self._value: Any = None
+        self._is_there = False
 
     def wait(self) -> Any:
-        for work in self._works:
-            work.wait()
-        return self._result()
+        if not self._is_there:
+            for work in self._works:
+                work.wait()
+            self._value, self._is_there = self._result(), True
+            del self._works, self._result
+            if self in _late:
+                _late.remove(self)
+        return self._value
+
+
+_late: list[Pending] = []
+"""What is made of results on their way, and is not waited for yet, oldest first."""
+_MOST_LATE = 25 * 2**20
+"""Bytes that are kept for these: as many as a bucket of gradients has."""
 
 
 def wait(value: Any) -> Any:
     """The value, once it is there."""
     return value.wait() if isinstance(value, Pending) else value
+
+
+def after(made: Callable[..., Any], *operands: Any) -> Any:
+    """What is made of results on their way, once they are there: when it is waited for."""
+    if COMPILE is not None:
+        return made(*map(wait, operands))
+    return _left(lambda: made(*map(wait, operands)), operands)
+
+
+def elements(value: Any, count: int) -> list[Any]:
+    """The elements of a tuple on its way."""
+    if COMPILE is not None:
+        return list(wait(value))
+    tuples, parts = [value], list[Any]()
+
+    def element(i: int) -> Any:
+        if tuples:
+            parts.extend(wait(tuples.pop()))
+        part, parts[i] = parts[i], None  # whoever has it frees it
+        return part
+
+    return [_left(lambda i=i: element(i), [value]) for i in range(count)]
+
+
+def _left(result: Callable[[], Any], operands: Sequence[Any]) -> Pending:
+    """A result that is made when it is waited for, or when what is sent for all of these is too much to keep."""
+    left = Pending((), result)
+    for x in operands:
+        if isinstance(x, Pending):
+            left.sent_bytes, x.sent_bytes = left.sent_bytes + x.sent_bytes, 0
+    _late.append(left)
+    while sum(each.sent_bytes for each in _late) > _MOST_LATE:
+        _late[0].wait()
+    return left
 
 
 def send(x: Tensor, peer: int) -> None:
