@@ -138,6 +138,7 @@ def prepared(name: str, plan: dict[str, Any], folder: str, rank: int, ranks: int
     from xdsl.context import Context
 
     from distir.backends.torch.elements import ElementTypes
+    from distir.backends.torch.fetches import begun_by_callers
     from distir.backends.torch.launch import communication_groups
     from distir.backends.torch.portable import distir_runtime
     from distir.backends.torch.program import Program
@@ -161,7 +162,8 @@ def prepared(name: str, plan: dict[str, Any], folder: str, rank: int, ranks: int
     if ranks > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=ranks)
         DtpParallelizePass(**plan).apply(Context(), module)
-    programs = [project(module, r) for r in range(ranks)]
+    run_as = begun_by_callers(module)
+    programs = [project(run_as, r) for r in range(ranks)]
     distir_runtime.start(rank, device, communication_groups(programs))
     own = entry_function(programs[rank])
     main = Program(programs[rank], ElementTypes(), device).function("main")

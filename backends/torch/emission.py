@@ -21,6 +21,7 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp, TensorType
 
 from distir.backends.torch.elements import ElementTypes
+from distir.backends.torch.fetches import begun_by_callers
 from distir.backends.torch.kernels import text_of
 from distir.backends.torch.launch import communication_groups
 from distir.backends.torch.module_text import Source
@@ -42,7 +43,7 @@ def emit(module: ModuleOp, values: Mapping[str, Array], folder: Path, entry: str
     something else is in its place, and for a program that takes what is no tensor."""
     from distir.passes.project_to_rank import project
 
-    module = explicit(module)
+    module = begun_by_callers(explicit(module), entry)
     world = machine_devices(module, entry_function(module, entry))
     programs = [project(module, rank, entry) for rank in range(world)]
     sources = [source_of(program, ElementTypes(), entry) for program in programs]

@@ -39,6 +39,7 @@ from distir.backends.torch.exchange import (
     save_mapped,
     step_path,
 )
+from distir.backends.torch.fetches import begun_by_callers
 from distir.backends.torch.forks import POLL_SECONDS, Process, environment
 from distir.backends.torch.heartbeat import Watch
 from distir.dialects.errors import DistirError
@@ -95,7 +96,7 @@ def execute(
     from distir.passes.project_to_rank import project
 
     _check(backend, dtype)
-    weights, module = weights_of(module), explicit(module)
+    weights, module = weights_of(module), begun_by_callers(explicit(module), entry)
     world = machine_devices(module, entry_function(module, entry))
     programs = [project(module, rank, entry) for rank in range(world)]
     functions = [entry_function(program, entry) for program in programs]

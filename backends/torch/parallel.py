@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from distir.backends.torch.elements import ElementTypes
 from distir.backends.torch.emission import BATCH, ports
+from distir.backends.torch.fetches import begun_by_callers
 from distir.backends.torch.launch import communication_groups
 from distir.backends.torch.portable import distir_arrays, distir_runtime
 from distir.backends.torch.program import Program
@@ -36,7 +37,7 @@ class DistributedStep:
         Raises DistirError where there are more or fewer processes than the program has devices."""
         from distir.passes.project_to_rank import project
 
-        weights, module = weights_of(module), explicit(module)
+        weights, module = weights_of(module), begun_by_callers(explicit(module))
         world = machine_devices(module, entry_function(module, "main"))
         if not dist.is_initialized() and (world > 1 or "RANK" in os.environ):
             if "MASTER_ADDR" not in os.environ:

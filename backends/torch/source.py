@@ -22,7 +22,7 @@ from xdsl.dialects.builtin import ModuleOp, NoneType, TensorType, TupleType
 from xdsl.ir import Operation, SSAValue
 
 from distir.backends.torch.elements import ElementTypes
-from distir.backends.torch.late import LateResults, may_be_late
+from distir.backends.torch.late import LateValues, may_be_late
 from distir.backends.torch.module_text import Difference, Line, Names, Source, comment, literal
 from distir.dialects import rank
 from distir.dialects.aten import AtenOperation
@@ -62,7 +62,7 @@ class _Writer:
         self.globals = Names()
         self.symbols = self.source.functions
         self.pending: set[SSAValue] = set()
-        self.late = LateResults(module)
+        self.late = LateValues(module)
         self._dying: Sequence[SSAValue] = ()
         self._known: dict[Any, str] = {}
         for op in module.ops:
@@ -73,7 +73,7 @@ class _Writer:
     def function(self, op: func.FuncOp) -> None:
         symbol = op.sym_name.data
         body, block = self.source.body, op.body.block
-        self.pending.clear()
+        self.pending = {block.args[i] for i in self.late.arguments(symbol)}
         self.values: dict[SSAValue, str] = {}
         self._locals, self._site, self._path = Names(self.symbols.values()), "", ""
         operations = list(block.ops)
@@ -101,7 +101,7 @@ class _Writer:
             self._site, self._path = f"{each.name} in @{symbol}", model_name(each)
             dying = [v for v in dict.fromkeys(read[i]) if last[v] == i]
             if isinstance(each, func.ReturnOp):
-                if symbol == self.entry:
+                if symbol not in self.late.called:
                     self._wait(each.operands)
                 named = [self._port(port) for port in results_of(op)] if symbol == self.entry else []
                 lines = [f"\n        {self.values[v]},  # {p}" for v, p in zip(each.operands, named, strict=False)]
@@ -168,7 +168,7 @@ class _Writer:
             return
         is_late = any(v in self.pending for v in read) and may_be_late(op) and not self.types.in_float64
         if not is_late:
-            self._wait(read)
+            self._wait([v for v in read if not (isinstance(op, func.CallOp) and self.late.is_given(v))])
         if isinstance(op, func.CallOp):
             self._call(op, dying)
             dying = []
@@ -217,7 +217,7 @@ class _Writer:
             given = "given"
         for result in op.results:
             self._name(result, callee)
-        self.pending.update(op.results[i] for i in self.late.of(op.callee.string_value()))
+        self.pending.update(op.results[i] for i in self.late.results(op.callee.string_value()))
         self._line(f"[{self._list(op.results)}] = {callee}({given})" if op.results else f"{callee}({given})")
 
     def _move(self, op: rank.WaitOp, dying: Sequence[SSAValue]) -> None:

@@ -1,6 +1,7 @@
 """Programs as readable PyTorch: what `distir run --emit` writes computes what `distir run` computes, without distir, whatever a model calls things."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from xdsl.dialects.func import FuncOp
 from distir.backends.torch import execute
 from distir.backends.torch.elements import ElementTypes
 from distir.backends.torch.emission import emit
+from distir.backends.torch.fetches import begun_by_callers
 from distir.backends.torch.program import Program
 from distir.backends.torch.source import source_of
 from distir.dialects.errors import DistirError
@@ -24,8 +26,11 @@ from distir.dialects.registry import program_context
 from distir.frontends.pytorch import import_step, training_step
 from distir.frontends.text import parse_program
 from distir.interpreters.entry import arguments_of, entry_function
+from distir.interpreters.module_check import check_module
+from distir.interpreters.ranks import explicit
 from distir.interpreters.weights import weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
+from distir.passes.overlap_communication import OverlapCommunicationPass
 from distir.passes.project_to_rank import project
 from tests.small_models import gpt2, mlp
 
@@ -208,6 +213,27 @@ def test_what_is_made_of_a_message_is_made_where_it_is_waited_for() -> None:
     assert "wait(" not in layer
     assert "t = after(lambda s: aten_relu(s), s)" in layer
     assert main.index("aten_neg") < main.index("r = wait(r)") < main.index("aten_add")
+
+
+def test_what_a_layer_gathers_is_begun_before_the_layer_before() -> None:
+    """As far ahead as the program has it go to the stream for it; the layer waits for it."""
+    three_layers = Path(__file__).parents[1] / "filecheck" / "passes" / "overlap-communication" / "fetched_ahead.mlir"
+    module = parse_program(program_context(), three_layers.read_text(), "layers")
+    OverlapCommunicationPass().apply(Context(), module)
+    begun = begun_by_callers(explicit(module))
+    check_module(begun)
+    source = source_of(project(begun, 0), ElementTypes())
+    stage, layer = source.render({0: source})[0].partition("def stage(")[2].split("def layer(")
+    found = re.findall(r"allgather\w*\.start|layer\(|wait\(", stage)
+    assert found == [
+        "allgather_1.start",
+        "layer(",
+        "allgather_2.start",
+        "layer(",
+        "layer(",
+    ]  # the first is begun in main
+    assert ".start(" not in layer
+    assert layer.count("wait(") == 1
 
 
 def test_results_on_their_way_keep_a_bucket_at_most() -> None:
