@@ -14,13 +14,15 @@ import base64
 import keyword
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, cast
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp, NoneType, TensorType, TupleType
 from xdsl.ir import Operation, SSAValue
 
+from distir.backends.torch.convolutions import are_of_one_convolution
 from distir.backends.torch.elements import ElementTypes
 from distir.backends.torch.late import LateValues, may_be_late
 from distir.backends.torch.module_text import Difference, Line, Names, Source, comment, literal
@@ -94,12 +96,16 @@ class _Writer:
             body.append(Line("    given.clear()"))
             self._forget([a for a in block.args if a not in last])
         path = ""
+        joined = {each.next_op for each in operations if self._is_joined(each)}
         for i, each in enumerate(operations):
+            if each in joined:
+                continue
             if (named := model_name(each)) != path and named and MODULE in each.attributes:
                 path = named
                 body.append(Line(f"    # {comment(path)}"))
             self._site, self._path = f"{each.name} in @{symbol}", model_name(each)
-            dying = [v for v in dict.fromkeys(read[i]) if last[v] == i]
+            end = i + 1 if each.next_op in joined else i
+            dying = [v for v in dict.fromkeys(chain(*read[i : end + 1])) if last[v] <= end]
             if isinstance(each, func.ReturnOp):
                 if symbol not in self.late.called:
                     self._wait(each.operands)
@@ -107,7 +113,10 @@ class _Writer:
                 lines = [f"\n        {self.values[v]},  # {p}" for v, p in zip(each.operands, named, strict=False)]
                 self._line(f"return [{''.join(lines)}\n    ]" if named else f"return [{self._list(each.operands)}]")
                 break
-            self._operation(each, read[i], dying)
+            if end > i:
+                self._gradients(each, operations[end], dying)
+            else:
+                self._operation(each, read[i], dying)
 
     def _port(self, port: Port) -> str:
         """What the model calls an argument or result, and which part of it this rank has."""
@@ -182,6 +191,20 @@ class _Writer:
                 self._name(result, op.name.rpartition(".")[2])
             self._assign(op, text)
         self._forget([*dying, *(r for r in op.results if r.first_use is None)])
+
+    def _is_joined(self, op: Operation) -> bool:
+        """Whether torch computes it together with the next operation."""
+        return not self.types.in_float64 and are_of_one_convolution(op, op.next_op)
+
+    def _gradients(self, of_input: Operation, of_weight: Operation, dying: Sequence[SSAValue]) -> None:
+        """Both gradients of a convolution, by one operator."""
+        self._wait(of_weight.operands)
+        text = self._aten(cast(AtenOperation, of_weight), {"output_mask": "[True, True, False]"})
+        results = [of_input.results[0], *of_weight.results[1:]]
+        for result in results:
+            self._name(result, "convolution_backward")
+        self._line(f"[{self._list(results)}] = {text}")
+        self._forget([*dying, *(r for r in results if r.first_use is None)])
 
     def _late_text(self, op: Operation, read: Sequence[SSAValue], text: str) -> str:
         """Of an operation on what is on its way: computed where its result is waited for."""
@@ -310,7 +333,8 @@ class _Writer:
             f"constant({packed!r}, {shape}, {stored}){cast_}",
         )
 
-    def _aten(self, op: AtenOperation) -> str:
+    def _aten(self, op: AtenOperation, instead: Mapping[str, str] = {}) -> str:
+        """The call of its operator; `instead` has arguments as text."""
         schema, words, positional = op.schema, list[str](), True
         overload(schema)  # raises where this torch does not have it
         values = {argument.name: value for argument, value in op.values()}
@@ -320,7 +344,9 @@ class _Writer:
             given = isinstance(value, SSAValue) or (
                 value is not None and not (isinstance(value, list) and not value and argument.optional)
             )
-            if isinstance(value, list):
+            if argument.name in instead:
+                text = instead[argument.name]
+            elif isinstance(value, list):
                 text = f"[{', '.join('None' if v is None else self.values[v] for v in value)}]"
             elif isinstance(value, SSAValue):
                 text = self.values[value] + (".clone()" if argument.name in written_operands(schema) else "")

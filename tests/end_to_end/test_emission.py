@@ -25,7 +25,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.registry import program_context
 from distir.frontends.pytorch import import_step, training_step
 from distir.frontends.text import parse_program
-from distir.interpreters.entry import arguments_of, entry_function
+from distir.interpreters.entry import arguments_of, entry_function, results_of
 from distir.interpreters.module_check import check_module
 from distir.interpreters.ranks import explicit
 from distir.interpreters.weights import weights_of
@@ -251,6 +251,27 @@ def test_results_on_their_way_keep_a_bucket_at_most() -> None:
     assert done == ["small", "tuple"]  # the oldest first, until what is sent for the rest is no more than a bucket
     assert [wait(each) for each in (large, first, small, 7)] == [20, 3, 2, 7]
     assert done == ["small", "tuple", "large"]
+
+
+def test_gradients_of_a_convolution_are_one_operator() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 3, 2, 1), nn.ConvTranspose2d(4, 6, 3, groups=2), nn.Conv2d(6, 3, 1), nn.Flatten()
+    )
+    batch = torch.randn(3, 2, 9, 9), torch.randint(0, 147, (3,))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    module = import_step(training_step(model, nn.functional.cross_entropy, optimizer), batch)
+    program = Program(module, ElementTypes(), torch.device("cpu"))
+    assert program.text.count("[True, True, False]") == 2  # the first one's input has no gradient
+    ports, values = arguments_of(entry_function(module)), {n: np.asarray(v) for n, v in weights_of(module).items()}
+    given = [p.name for p in ports if p.role in ("input", "label")]
+    values |= {name: value.numpy() for name, value in zip(given, batch, strict=True)}
+    outputs = program.function("main")([torch.from_numpy(values[p.name].copy()) for p in ports])
+    found = {p.name: value for p, value in zip(results_of(entry_function(module)), outputs, strict=True)}
+    nn.functional.cross_entropy(model(batch[0]), batch[1]).backward()
+    optimizer.step()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(found[name], parameter.detach())
 
 
 def test_a_result_takes_memory_that_is_nobody_elses() -> None:
