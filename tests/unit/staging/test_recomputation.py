@@ -38,6 +38,7 @@ from distir.passes.recomputation.segments import Segment, keep_what_is_dear
 from distir.passes.recompute_activations import RecomputeActivationsPass
 from distir.passes.structure import callee_of, functions
 from distir.tools.api import search
+from tests.long_cases import also_long
 from tests.small_models import residual_step
 from tests.unit.equivalence.test_random_models import parse
 from tests.unit.random_models import Program, models
