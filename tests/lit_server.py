@@ -72,9 +72,10 @@ def _run(words: list[str], folder: str, environment: dict[str, str], files: list
     import traceback
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for descriptor, file in enumerate(files):
-        os.dup2(file, descriptor)
-        os.close(file)
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        os.dup2(files[descriptor], descriptor)
+        os.close(files[descriptor])
+        setattr(sys, name, open(descriptor, "w" if descriptor else "r", closefd=False))
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
