@@ -75,7 +75,8 @@ def _run(words: list[str], folder: str, environment: dict[str, str], files: list
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         os.dup2(files[descriptor], descriptor)
         os.close(files[descriptor])
-        setattr(sys, name, open(descriptor, "w" if descriptor else "r", closefd=False))
+        lines = 1 if name == "stderr" else -1  # as Python has it
+        setattr(sys, name, open(descriptor, "w" if descriptor else "r", lines, closefd=False))
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
