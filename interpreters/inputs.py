@@ -47,7 +47,7 @@ STEPS = 4
 EDGES = 4
 """Integer inputs of more elements than that have the first and the last valid index among them."""
 
-SMALL = 1e-2
+SMALL = 0.1
 """What small inputs and parameters are times the usual ones."""
 
 UNUSED_LIMIT = 2

@@ -20,7 +20,7 @@ class PipelineSchedulePass(ModulePass):
 
     name = "pipeline-schedule"
     schedule: str = "1f1b"
-    """In which order ranks do what: 1f1b, gpipe, interleaved, looped-bfs, zb-h1, zbv, dualpipev, pipedream, eager-1f1b, forward-only, a plug-in's, or
+    """In which order ranks do what: 1f1b, gpipe, interleaved, looped-bfs, zb-h1, zbv, dualpipev, pipedream, 1f1b-eager, forward-only, a plug-in's, or
     a FILE.csv as PyTorch writes them."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:

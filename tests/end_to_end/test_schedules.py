@@ -22,7 +22,7 @@ SCHEDULES = (
     "zbv",
     "dualpipev",
     "pipedream",
-    "eager-1f1b",
+    "1f1b-eager",
     "table.csv",
 )
 

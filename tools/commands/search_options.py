@@ -50,7 +50,7 @@ def add_options(subparsers: Any) -> ArgumentParser:
     parser.add_argument(
         "--schedules",
         metavar="S,...",
-        help="for plans with a pipeline: 1f1b, gpipe, eager-1f1b, pipedream, a plug-in's, or a FILE.csv of PyTorch's, interleaved, "
+        help="for plans with a pipeline: 1f1b, gpipe, 1f1b-eager, pipedream, a plug-in's, or a FILE.csv of PyTorch's, interleaved, "
         "looped-bfs, zb-h1, zbv and dualpipev (default: 1f1b, and gpipe to train)",
     )
     parser.add_argument(

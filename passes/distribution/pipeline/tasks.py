@@ -36,7 +36,7 @@ def one_forward_one_backward(stage: int, stages: int, microbatches: int) -> list
     return _alternating(stage, stages - stage - 1, microbatches)
 
 
-def eager_1f1b(stage: int, stages: int, microbatches: int) -> list[Task]:
+def one_forward_one_backward_eager(stage: int, stages: int, microbatches: int) -> list[Task]:
     """The same with twice as many forwards first, so that a message may take as long as a microbatch on a stage before one waits for it: at most
     2 (stages - stage) - 1 microbatches are alive (Zhuang et al., 2022, "On optimizing the communication of model parallelism", section 4)."""
     return _alternating(stage, 2 * (stages - stage - 1), microbatches)
@@ -104,7 +104,7 @@ SCHEDULES: Registry[StageTasks | Virtual] = Registry(
         "1f1b": one_forward_one_backward,
         "gpipe": gpipe,
         "pipedream": pipedream,
-        "eager-1f1b": eager_1f1b,
+        "1f1b-eager": one_forward_one_backward_eager,
         "interleaved": Virtual(interleaved, 2),
         "looped-bfs": Virtual(looped_bfs, 2),
         "zb-h1": Virtual(zb_h1, splits=True),

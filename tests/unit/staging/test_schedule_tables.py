@@ -140,7 +140,7 @@ def bubble(table: Table, seconds: dict[str, float]) -> Fraction:
 EQUAL = {"F": 1, "B": 2, "I": 1, "W": 1}
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "eager-1f1b"])
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "1f1b-eager"])
 def test_the_bubble_of_gpipe_and_1f1b(schedule: str) -> None:
     """(P - 1) / (K + P - 1), whatever a backward takes (Huang et al., 2019; Narayanan et al., 2021, section 2.2)."""
     for ranks, microbatches, backward in product((1, 2, 4, 7), (1, 4, 9, 32), (1, 2, 3)):
@@ -184,7 +184,7 @@ def test_microbatches_in_flight() -> None:
     for ranks, microbatches in product((1, 2, 4, 8), (8, 20)):
         assert table_of("1f1b", ranks, microbatches).in_flight() == [ranks - stage for stage in range(ranks)]
         eager = [min(microbatches, 2 * (ranks - stage) - 1) for stage in range(ranks)]
-        assert table_of("eager-1f1b", ranks, microbatches).in_flight() == eager
+        assert table_of("1f1b-eager", ranks, microbatches).in_flight() == eager
         assert table_of("gpipe", ranks, microbatches).in_flight() == [microbatches] * ranks
 
 
