@@ -141,7 +141,7 @@ def test_training_tries_both_schedules(gpt2: Path) -> None:
         (("--batch-sizes", "4..9223372036854775808"), "--batch-sizes: expected numbers up to 2147483647"),
         (("--microbatches", "1" * 30), "--microbatches: expected numbers up to 2147483647"),
         (("--machine", "dgx-9"), "dgx-9"),
-        (("--schedules", "zigzag"), "unknown schedule zigzag: expected 1f1b, dualpipev, "),
+        (("--schedules", "zigzag"), "unknown schedule zigzag: expected 1f1b, 1f1b-eager, dualpipev, "),
         (("--memory-limit", "much"), "--memory-limit: expected a size such as 28GB"),
         (("--cost-model", "oracle"), "oracle"),
         (("--batch", "input9:0"), "batch: no argument 'input9'"),

@@ -177,7 +177,7 @@ def test_devices_are_numbered_as_megatron_numbers_them():
         ({"pp": 1000}, r"cannot cut \d+ forward operations into 1000 pipeline stages: use at most \d+"),
         ({"dp": 0}, "dp: expected at least 1, got 0"),
         ({"microbatches": -1}, "microbatches: expected at least 1, got -1"),
-        ({"schedule": "zigzag"}, "unknown schedule zigzag: expected 1f1b, dualpipev, "),
+        ({"schedule": "zigzag"}, "unknown schedule zigzag: expected 1f1b, 1f1b-eager, dualpipev, "),
         ({"batch": "input2:0"}, "batch: no argument 'input2': expected input1"),
         ({"batch": "input1:7"}, "batch: expected input1:DIM with a dim of 'input1', got 'input1:7'"),
         ({"machine": "dgx-1000", "tp": 2}, "dgx-1000"),

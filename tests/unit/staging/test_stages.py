@@ -194,7 +194,7 @@ def test_1f1b_of_two_stages_and_three_microbatches():
 
 
 def test_an_unknown_schedule_is_refused():
-    with pytest.raises(DistirError, match="unknown schedule zigzag: expected 1f1b, dualpipev, "):
+    with pytest.raises(DistirError, match="unknown schedule zigzag: expected 1f1b, 1f1b-eager, dualpipev, "):
         steps("zigzag", 2, 2, training=True)
 
 
