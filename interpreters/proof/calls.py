@@ -12,10 +12,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from distir.interpreters.proof import weights
+from distir.interpreters.proof.changes import Change
 from distir.interpreters.proof.indices import Base, Indices, Mismatch, full
 from distir.interpreters.proof.terms import Library, replayed
 from distir.interpreters.proof.values import (
-    Change,
     Kind,
     Packed,
     Term,
